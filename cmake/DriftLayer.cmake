@@ -1,0 +1,56 @@
+# drift_layer(<name> [DEPS <layer>...] [LIBS <target>...])
+#
+# One folder, one target. Sources are the folder's *.cpp without *_test.cpp; the tests beside them become one
+# GoogleTest program `<name>_test`. DEPS are other layers (drift_<dep>), LIBS are third-party targets.
+# A layer may include headers of its DEPS only: tools/check_includes.py enforces it.
+include(GoogleTest)
+
+function(drift_layer name)
+  cmake_parse_arguments(ARG "" "" "DEPS;LIBS" ${ARGN})
+  file(GLOB sources CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/*.cpp")
+  set(tests ${sources})
+  list(FILTER sources EXCLUDE REGEX "_test\\.cpp$")
+  list(FILTER tests INCLUDE REGEX "_test\\.cpp$")
+
+  set(scope PUBLIC)
+  if(sources)
+    add_library(drift_${name} OBJECT ${sources})
+  else()
+    add_library(drift_${name} INTERFACE)
+    set(scope INTERFACE)
+  endif()
+  target_include_directories(drift_${name} ${scope} "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>")
+  target_compile_features(drift_${name} ${scope} cxx_std_20)
+  if(sources)
+    target_link_libraries(drift_${name} PRIVATE drift_warnings)
+  endif()
+  foreach(dep ${ARG_DEPS})
+    target_link_libraries(drift_${name} ${scope} drift_${dep})
+  endforeach()
+  target_link_libraries(drift_${name} ${scope} ${ARG_LIBS})
+  # Object files do not travel through OBJECT libraries: keep the transitive list for executables and for libdrift.
+  set_property(GLOBAL APPEND PROPERTY DRIFT_LAYERS drift_${name})
+  if(sources)
+    set_property(GLOBAL APPEND PROPERTY DRIFT_OBJECT_LAYERS drift_${name})
+  endif()
+
+  if(tests AND DRIFT_BUILD_TESTS)
+    set_property(GLOBAL APPEND PROPERTY DRIFT_TEST_LAYERS ${name})
+    set_property(GLOBAL PROPERTY DRIFT_TESTS_${name} "${tests}")
+  endif()
+endfunction()
+
+# Call once, after all layers: makes the test programs (they link libdrift, so order does not matter).
+function(drift_layer_tests library)
+  get_property(layers GLOBAL PROPERTY DRIFT_TEST_LAYERS)
+  foreach(name ${layers})
+    get_property(tests GLOBAL PROPERTY DRIFT_TESTS_${name})
+    add_executable(${name}_test ${tests})
+    target_link_libraries(${name}_test PRIVATE ${library} drift_warnings GTest::gtest GTest::gmock GTest::gtest_main)
+    target_include_directories(${name}_test PRIVATE "${PROJECT_SOURCE_DIR}")
+    if(TARGET rapidcheck)
+      target_link_libraries(${name}_test PRIVATE rapidcheck)
+    endif()
+    gtest_discover_tests(${name}_test TEST_PREFIX "${name}." DISCOVERY_TIMEOUT 120 PROPERTIES LABELS unit TIMEOUT 600)
+  endforeach()
+endfunction()
