@@ -1,0 +1,49 @@
+// key_index.hpp - the seam for what a bank is keyed by: given a key, which entries are near.
+//
+// A bank holds residuals, counts and the order of use; a KeyIndex holds the keys. Today's is VectorIndex (cosine over unit
+// vectors, exact scan); hashed token contexts fit the same interface later (similarity 1 for equal hashes, else nothing).
+// Threads: as the bank's. Allocation: at construction only.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "drift/bank/config.hpp"
+#include "drift/base/ids.hpp"
+
+namespace drift::bank {
+
+// A key in the form a Keyer made it: a unit vector, or a hash for indexes that compare exactly.
+struct KeyView {
+  std::span<const float> vector;  // [key_dim], unit length
+  std::uint64_t hash = 0;
+};
+
+struct Neighbor {
+  EntryId entry = 0;
+  float score = 0;  // cosine similarity, [-1, 1]
+};
+
+class KeyIndex {
+ public:
+  virtual ~KeyIndex() = default;
+  // The `out.size()` best of entries 0 .. size-1, best first, equal scores by lowest id; returns how many there were.
+  // Cost: one pass over size * key_dim key elements.
+  virtual std::size_t nearest(const KeyView& key, std::uint32_t size, std::span<Neighbor> out) const = 0;
+  virtual float similarity(const KeyView& key, EntryId entry) const = 0;
+  virtual void assign(EntryId entry, const KeyView& key) = 0;
+  // key of entry <- normalise((1 - rate) * old + rate * key).
+  virtual void move(EntryId entry, const KeyView& key, float rate) = 0;
+  // Keys of record as stored bytes, for snapshots. write_record fails with kCorrupt if the bytes are not a valid key.
+  virtual std::size_t record_bytes() const = 0;
+  virtual void read_record(EntryId entry, std::span<std::byte> out) const = 0;
+  virtual Status write_record(EntryId entry, std::span<const std::byte> in) = 0;
+  virtual std::uint64_t bytes() const = 0;
+};
+
+// Exact cosine scan over unit vectors (f32 or f16 of record, optional int8 scan copy).
+std::unique_ptr<KeyIndex> make_vector_index(const BankConfig& config);
+
+}  // namespace drift::bank

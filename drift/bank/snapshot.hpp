@@ -1,0 +1,36 @@
+// snapshot.hpp - a consistent copy of a bank, taken a little at a time so that no decoding step waits for it.
+//
+// start() fixes the moment; advance() copies a bounded number of bytes per call (call it between steps); an entry about to
+// be changed by commit() is copied first. When done() the image equals the bank at start(), bit for bit.
+// Threads: start, advance and the bank's commits on the bank's thread; take() the image anywhere once done().
+// Cost: advance(budget) copies at most about `budget` bytes (4 MiB is well under 2 ms); one snapshot per bank at a time.
+#pragma once
+
+#include <memory>
+
+#include "drift/bank/bank.hpp"
+
+namespace drift::bank {
+
+class Snapshot {
+ public:
+  // Allocates the image (touches no page yet beyond what the allocator does). Fails with kBusy if one is running on this bank,
+  // kLimit if memory cannot be had.
+  static Result<std::unique_ptr<Snapshot>> start(Bank& bank);
+  ~Snapshot();
+  void advance(std::size_t budget_bytes);
+  bool done() const;
+  // Requires: done().
+  BankImage take();
+
+  // The whole image at once, for programs that do not mind waiting.
+  static BankImage copy(const Bank& bank);
+
+ private:
+  friend class Bank;
+  struct Impl;
+  explicit Snapshot(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace drift::bank
