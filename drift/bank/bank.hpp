@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -88,6 +89,9 @@ class Bank {
   // Replaces all content. Fails with kCorrupt/kForeign (another config); the bank is then unchanged.
   Status restore(const BankImage& image);
   void clear();
+  // Converts every key once, in place (a change of key space): reads it as floats, calls convert, renormalises, stores it.
+  // Cost: size * key_dim, plus the conversions.
+  void rekey(const std::function<void(std::span<float>)>& convert);
 
  private:
   friend class Snapshot;

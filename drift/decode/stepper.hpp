@@ -1,0 +1,111 @@
+// stepper.hpp - the one decoding loop: a set of sequences goes one step forward.
+//
+// Stages of a step (docs/architecture.md): draft forward, lookup, bias, propose - repeated along the block - then target
+// forward, judge, keep, residual, commit, emit. The stepper owns every branch; helpers are pure.
+// The draft's KV of accepted tokens is kept: a token passes through the draft once and through the target once.
+// Threads: one. Requires: both engines, recalibrators and choices outlive the sequences.
+// Cost per step: `draft_tokens` draft forwards and one target forward for all given sequences together.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "drift/base/ids.hpp"
+#include "drift/base/rng.hpp"
+#include "drift/base/status.hpp"
+#include "drift/engine/engine.hpp"
+#include "drift/recal/recalibrator.hpp"
+#include "drift/spec/distribution.hpp"
+#include "drift/spec/draft_tree.hpp"
+#include "drift/spec/judge.hpp"
+#include "drift/trace/event.hpp"
+
+namespace drift::decode {
+
+enum class Mode { kOff, kStatic, kDrift };  // plain target; draft as it is; draft recalibrated
+
+enum class Ending {
+  kRunning,
+  kEnd,      // an end token was emitted (it is the last of tokens())
+  kLength,   // max_tokens were emitted
+  kContext,  // the context is full
+};
+
+struct SequenceConfig {
+  Mode mode = Mode::kStatic;
+  spec::JudgeRule rule = spec::JudgeRule::kMatch;
+  spec::SamplerConfig sampler;
+  std::uint64_t name = 0;        // stable name for random keys and events
+  int draft_tokens = 3;          // k per block, 0 .. kMaxDraftTokens (kernels like 3 or 7: 4 or 8 rows to verify)
+  std::int64_t max_tokens = -1;  // to emit; -1: until an end token or the context's end
+  recal::Recalibrator* recal = nullptr;         // drift mode; may be shared by sequences of one stepper
+  Choices* choices = nullptr;                   // required
+  std::function<bool(Token)> is_end;            // may be empty
+  bool record_margins = false;
+};
+
+inline constexpr int kMaxDraftTokens = 32;
+
+class Sequence;
+
+class Stepper {
+ public:
+  // `draft` may be null: then only Mode::kOff. Fails with kInvalid if the engines' vocabularies leave nothing in common or the
+  // draft has no hidden states where drift mode would need them (checked per sequence in open()).
+  Stepper(engine::Engine& target, engine::Engine* draft);
+  ~Stepper();
+
+  // Makes a sequence over a prompt; no model runs yet. Fails with kInvalid (empty prompt, token out of range, bad config),
+  // kLimit (prompt does not fit the context; no free sequence), kUnsupported (no draft, no hidden states).
+  Result<std::unique_ptr<Sequence>> open(std::span<const Token> prompt, const SequenceConfig& config);
+  // Feeds up to `max_tokens` of the prompt to the engines (they get all but its last token); sets done when nothing is left.
+  Status prefill(Sequence& sequence, std::size_t max_tokens, bool& done);
+  Status prefill(Sequence& sequence);  // all of it
+  // Starts over after the prompt with another config, keeping both engines' prompt KV: compare runs every mode on one prefill.
+  Status rewind(Sequence& sequence, const SequenceConfig& config);
+  // One step for all sequences, which must be distinct, prefilled and running. events[i] belongs to sequences[i].
+  // On failure no token is emitted and nothing is learned; the sequences concerned end up unusable and must be closed.
+  Status step(std::span<Sequence* const> sequences, std::vector<trace::StepEvent>& events);
+  void close(Sequence& sequence);
+
+  std::size_t vocab() const;  // tokens both models know
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+class Sequence {
+ public:
+  std::span<const Token> tokens() const { return tokens_; }  // prompt and emitted
+  std::span<const Token> emitted() const { return std::span<const Token>(tokens_).subspan(prompt_); }
+  Ending ending() const { return ending_; }
+  std::size_t prompt_size() const { return prompt_; }
+  const SequenceConfig& config() const { return config_; }
+  void stop() { ending_ = Ending::kLength; }  // the caller has seen enough (a stop string)
+
+ private:
+  friend class Stepper;
+  friend struct StepperAccess;
+  SequenceConfig config_;
+  std::vector<Token> tokens_;
+  std::size_t prompt_ = 0;
+  Ending ending_ = Ending::kRunning;
+  std::uint64_t steps_ = 0;
+  SeqId target_ = -1, draft_ = -1;
+
+  // Scratch of the running step.
+  spec::DraftTree tree_;
+  std::vector<recal::Lookup> lookups_;  // [k]
+  std::vector<recal::Bias> biases_;     // [k]
+  std::vector<std::vector<float>> draft_rows_;  // [k][vocab], raw logits each proposal was made from
+  spec::Outcome outcome_;
+  int block_ = 0;             // proposals wanted in this step
+  NodeIndex draft_line_ = 0;  // draft nodes fed before the first proposal
+  std::size_t first_row_ = 0; // row of this sequence's first node in the target pass
+};
+
+}  // namespace drift::decode

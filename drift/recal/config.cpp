@@ -1,0 +1,36 @@
+#include "drift/recal/config.hpp"
+
+#include <string>
+
+namespace drift::recal {
+namespace {
+
+// Written so that NaN fails.
+Status within(const char* name, float value, bool ok, const char* bounds) {
+  if (ok) return Status::ok();
+  return {Code::kInvalid, std::string(name) + " is " + std::to_string(value) + "; it must be " + bounds};
+}
+
+}  // namespace
+
+RecalConfig RecalConfig::seed() {
+  RecalConfig c;
+  c.lambda = 0.6f;
+  c.gain = GainRule::kFixed;
+  c.weights = WeightRule::kSum;
+  c.support = SupportRule::kIntersection;
+  return c;
+}
+
+Status RecalConfig::validate() const {
+  DRIFT_TRY(bank.validate());
+  if (neighbors < 1 || neighbors > bank::kMaxNeighbors) {
+    return {Code::kInvalid, "neighbors is " + std::to_string(neighbors) + "; it must be 1 to " + std::to_string(bank::kMaxNeighbors)};
+  }
+  DRIFT_TRY(within("sigma", sigma, sigma > 0.0f && sigma <= 10.0f, "above 0 and at most 10"));
+  DRIFT_TRY(within("lambda", lambda, lambda >= 0.0f && lambda <= 10.0f, "between 0 and 10"));
+  DRIFT_TRY(within("clip", clip, clip > 0.0f && clip <= 100.0f, "above 0 and at most 100"));
+  return Status::ok();
+}
+
+}  // namespace drift::recal

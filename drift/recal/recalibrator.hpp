@@ -1,0 +1,117 @@
+// recalibrator.hpp - the method: hidden state -> bias on the draft's logits; verified position -> lesson for the bank.
+//
+// One decoding step: lookup() and bias() at each draft position, the caller proposes and verifies, observe() for each
+// verified position, then one commit(). Between commits the bank and the gains are frozen, so a step is a pure function of
+// (bank, rows, seed). Residuals are taken from raw logits at temperature 1: the bank never learns from itself, and does not
+// depend on a request's sampling settings.
+// Threads: none inside; one owner. Limits: RecalConfig. Cost: a lookup is one scan of the bank; a bias is k * m; an
+// observation two passes over the vocabulary; see `drift compare` for what that is of a block.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "drift/bank/bank.hpp"
+#include "drift/bank/snapshot.hpp"
+#include "drift/bank/store.hpp"
+#include "drift/base/status.hpp"
+#include "drift/recal/config.hpp"
+#include "drift/recal/gain.hpp"
+#include "drift/recal/keyer.hpp"
+#include "drift/spec/distribution.hpp"
+#include "drift/spec/sparse.hpp"
+
+namespace drift::recal {
+
+// What one draft position found in the frozen bank. Filled by lookup(), passed on to bias() and observe() of the same step.
+struct Lookup {
+  std::vector<float> unit;                // hidden / |hidden|
+  std::vector<float> key;                 // what the bank was asked with
+  std::vector<bank::Neighbor> neighbors;  // best first
+  std::size_t bin = 0;                    // context bin of the earned gain
+  float similarity = -1.0f;               // of the nearest entry; -1 if there is none
+};
+
+// The gain and the bias to use at one position: draft logits + gain * bias.
+struct Bias {
+  spec::SparseBias bias;
+  float gain = 0.0f;
+};
+
+// How the request judges and samples: decides what a gain would have earned.
+struct Judging {
+  bool rejection = false;
+  spec::SamplerConfig sampler;
+};
+
+class Recalibrator {
+ public:
+  static Result<std::unique_ptr<Recalibrator>> create(const RecalConfig& config);
+
+  const RecalConfig& config() const { return config_; }
+  const bank::Bank& bank() const { return *bank_; }
+  bank::Bank& bank() { return *bank_; }
+  const GainTable& gains() const { return gains_; }
+
+  // Fails with kInvalid on a wrong width, a non-finite element or a zero vector.
+  Status lookup(std::span<const float> hidden, Lookup& out) const;
+  // Empty bias and gain 0 where nothing is near or no gain has been earned.
+  void bias(const Lookup& lookup, const Judging& judging, Bias& out) const;
+  // Stages one verified position: `found` and `used` as they were when the position was drafted, raw logits of both models.
+  // Fails with kInvalid on wrong sizes or non-finite logits; nothing is staged then.
+  Status observe(const Lookup& found, const Bias& used, std::span<const float> draft_logits, std::span<const float> target_logits,
+                 const Judging& judging);
+  // Applies what was staged: touches, lessons, gains, key statistics. Never fails.
+  void commit();
+  // Drops what was staged.
+  void discard();
+  std::size_t staged() const { return staged_; }
+  void freeze(bool on) { frozen_ = on; }  // lookups go on, commits change nothing
+
+  // log p - log q on the support, clipped (method.md section 4). Public for tests and the C API.
+  void residual(std::span<const float> draft_logits, std::span<const float> target_logits, spec::SparseResidual& out);
+
+  // Everything needed to go on later, and back. restore() fails with kCorrupt or kForeign; nothing is changed then.
+  bank::StoredBank save(const bank::Fingerprint& fingerprint) const;
+  // The same around an image taken by bank::Snapshot.
+  bank::StoredBank save(const bank::Fingerprint& fingerprint, bank::BankImage image) const;
+  Status restore(const bank::StoredBank& stored);
+
+ private:
+  struct Staged;
+  explicit Recalibrator(const RecalConfig& config);
+  void combine(const Lookup& lookup, spec::SparseBias& out) const;
+  GainTable::Scores rewards(const spec::SparseBias& bias, std::span<const float> draft_logits, std::span<const float> target_logits,
+                            const Judging& judging);
+  void choose_support(std::span<const float> draft_logits, std::span<const float> target_logits);
+
+  RecalConfig config_;
+  std::unique_ptr<bank::Bank> bank_;
+  Keyer keyer_;
+  GainTable gains_;
+  bool frozen_ = false;
+
+  struct StagedLesson {
+    std::vector<float> unit, key;
+    std::vector<bank::Neighbor> neighbors;
+    spec::SparseResidual residual;
+    GainTable::Scores rewards{};
+    GainClass cls;
+    std::size_t bin = 0;
+    bool scored = false;
+  };
+  std::vector<StagedLesson> lessons_;  // reused between steps
+  std::size_t staged_ = 0;
+  std::vector<EntryId> touched_;
+  std::vector<bank::Lesson> views_;
+  // scratch of residual() and rewards()
+  std::vector<Token> top_p_, top_q_, support_;
+  std::vector<float> biased_;
+  spec::Sampler sampler_;
+  spec::Distribution p_, q_;
+  mutable std::vector<std::pair<Token, float>> pairs_;
+};
+
+}  // namespace drift::recal
