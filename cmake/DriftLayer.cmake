@@ -28,8 +28,8 @@ function(drift_layer name)
     target_link_libraries(drift_${name} ${scope} drift_${dep})
   endforeach()
   target_link_libraries(drift_${name} ${scope} ${ARG_LIBS})
-  # Object files do not travel through OBJECT libraries: keep the transitive list for executables and for libdrift.
-  set_property(GLOBAL APPEND PROPERTY DRIFT_LAYERS drift_${name})
+  # Object files do not travel through OBJECT libraries: libdrift is made of this list, and links these third-party targets.
+  set_property(GLOBAL APPEND PROPERTY DRIFT_LAYER_LIBS ${ARG_LIBS})
   if(sources)
     set_property(GLOBAL APPEND PROPERTY DRIFT_OBJECT_LAYERS drift_${name})
   endif()
@@ -43,14 +43,34 @@ endfunction()
 # Call once, after all layers: makes the test programs (they link libdrift, so order does not matter).
 function(drift_layer_tests library)
   get_property(layers GLOBAL PROPERTY DRIFT_TEST_LAYERS)
+  get_property(libs GLOBAL PROPERTY DRIFT_LAYER_LIBS)
   foreach(name ${layers})
     get_property(tests GLOBAL PROPERTY DRIFT_TESTS_${name})
-    add_executable(${name}_test ${tests})
-    target_link_libraries(${name}_test PRIVATE ${library} drift_warnings GTest::gtest GTest::gmock GTest::gtest_main)
-    target_include_directories(${name}_test PRIVATE "${PROJECT_SOURCE_DIR}")
-    if(TARGET rapidcheck)
-      target_link_libraries(${name}_test PRIVATE rapidcheck)
-    endif()
-    gtest_discover_tests(${name}_test TEST_PREFIX "${name}." DISCOVERY_TIMEOUT 120 PROPERTIES LABELS unit TIMEOUT 600)
+    drift_test(${name} LABEL unit SOURCES ${tests} LIBS ${library} ${libs})
   endforeach()
+endfunction()
+
+# drift_test(<name> LABEL <unit|model|e2e> SOURCES <file>... [LIBS <target>...] [SERIAL])
+#
+# A GoogleTest program `<name>_test`; its tests appear in ctest as <name>.Suite.Case under the label.
+#   unit   needs nothing but the build
+#   model  needs model files; where they are missing it skips with GTEST_SKIP and says which
+#   e2e    runs the built programs
+# SERIAL: no other test runs beside it (for tests that use all cores or much memory).
+# The tests are listed when ctest starts, not when the program is linked, so that a build never depends on running
+# (sanitizer run-times may refuse to start on some kernels).
+function(drift_test name)
+  cmake_parse_arguments(ARG "SERIAL" "LABEL" "SOURCES;LIBS" ${ARGN})
+  add_executable(${name}_test ${ARG_SOURCES})
+  target_link_libraries(${name}_test PRIVATE ${ARG_LIBS} drift_warnings GTest::gtest GTest::gmock GTest::gtest_main)
+  target_include_directories(${name}_test PRIVATE "${PROJECT_SOURCE_DIR}")
+  if(TARGET rapidcheck)
+    target_link_libraries(${name}_test PRIVATE rapidcheck)
+  endif()
+  set(properties LABELS ${ARG_LABEL} TIMEOUT 900)
+  if(ARG_SERIAL)
+    list(APPEND properties RUN_SERIAL ON)
+  endif()
+  gtest_discover_tests(${name}_test TEST_PREFIX "${name}." DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 120
+    PROPERTIES ${properties})
 endfunction()
