@@ -89,7 +89,6 @@ class Sequence {
 
  private:
   friend class Stepper;
-  friend struct StepperAccess;
   SequenceConfig config_;
   std::vector<Token> tokens_;
   std::size_t prompt_ = 0;
