@@ -4,6 +4,7 @@
 // (all_finite); kernels give unspecified numbers for it but never read or write out of bounds.
 // Twins live in drift::simd::scalar with the same signatures and are compared in simd_test.cpp over awkward sizes.
 // Numbers: sums are reassociated by vector width, so equal inputs give equal outputs for one build and one CPU target only.
+// A row's dot product does not depend on how many rows are asked for together, nor on its place: dot(row, q) equals dot_rows.
 #pragma once
 
 #include <cstddef>
@@ -35,12 +36,14 @@ void from_f16(const f16_bits* in, std::span<float> out);
 
 // Index of the largest element, the lowest index on ties. Requires: non-empty.
 std::size_t argmax(std::span<const float> x);
-// log(sum(exp(x))), computed against the maximum; the sum is kept in double per block. Requires: non-empty, finite.
+// log(sum(exp(x))), computed against the maximum; terms are floats, their sum is a double. -inf elements weigh nothing.
+// Requires: non-empty, no NaN, no +inf.
 double log_sum_exp(std::span<const float> x);
-// out[i] = exp((x[i] - max) * scale); returns the sum (double per block). Requires: out.size() == x.size().
+// out[i] = exp((x[i] - max) * scale); returns the sum of what it wrote, in double. Requires: out.size() == x.size(), x <= max.
 double exp_shifted(std::span<const float> x, float max, float scale, std::span<float> out);
 // The min(k, x.size()) largest elements: their indices into `ids`, largest first, equal values by lowest index.
-// Returns how many. Requires: ids.size() >= min(k, x.size()). Cost: about one pass over x for small k.
+// Returns how many. Requires: ids.size() >= min(k, x.size()). Cost: about one pass over x; beyond k = 1,024 a sort of x that
+// allocates.
 std::size_t top_k(std::span<const float> x, std::size_t k, std::span<Token> ids);
 
 namespace scalar {
