@@ -33,7 +33,7 @@ struct EntryView {
 struct Lesson {
   std::span<const float> key;          // [key_dim], unit length, as used in the lookup
   std::span<const Neighbor> neighbors; // what the lookup found in the frozen bank, best first (spares a second scan)
-  std::span<const Token> tokens;       // residual support, ascending, unique
+  std::span<const Token> tokens;       // residual support, ascending, unique; at most kMaxLessonTokens
   std::span<const float> values;       // finite
 };
 
@@ -65,7 +65,7 @@ class Bank {
  public:
   // Fails as BankConfig::validate(); kLimit if memory cannot be had.
   static Result<std::unique_ptr<Bank>> create(const BankConfig& config);
-  // Fails with kCorrupt if the image breaks any bound or invariant.
+  // Fails with kCorrupt if the image breaks any bound or invariant; kLimit as create().
   static Result<std::unique_ptr<Bank>> from_image(const BankImage& image);
   ~Bank();
 
@@ -76,21 +76,25 @@ class Bank {
   EntryView entry(EntryId id) const;  // Requires: id < size().
   const KeyIndex& keys() const;
 
-  // The best entries for a key, best first; returns how many. Cost: one scan.
+  // The best entries for a key, best first; returns how many.
+  // Requires: key.size() == key_dim, unit length; out.size() <= kMaxNeighbors. Cost: one scan.
   std::size_t nearest(std::span<const float> key, std::span<Neighbor> out) const;
 
   // Applies one step's touches (entries used by lookups, oldest use first), then its lessons in order. For each lesson: the
   // nearest entry with score >= tau is updated, b <- (1 - eta) b + eta r, key likewise, the m largest |b| are kept (ties by
   // lowest token); otherwise a new entry (key, r), evicting the least recently used when full.
+  // The nearest entry is the one a scan at that moment would give, seen through what earlier lessons of this commit changed.
+  // (With int8_scan: the best of the lookup's unchanged neighbours and of all entries changed in this commit.)
   // Requires: what recal guarantees (unit finite keys, sorted unique tokens < vocab, finite values). Never fails, never
-  // allocates. Cost: a few microseconds per lesson unless every neighbour was changed earlier in the same commit (one scan).
+  // allocates. Cost: a few microseconds per lesson; one scan more if every neighbour was changed earlier in the same commit.
   void commit(std::span<const EntryId> touched, std::span<const Lesson> lessons);
 
-  // Replaces all content. Fails with kCorrupt/kForeign (another config); the bank is then unchanged.
+  // Replaces all content; statistics start from 0. Fails with kCorrupt/kForeign (another config); the bank is then unchanged.
+  // A running snapshot is completed first, here and in clear(), rekey() and the destructor: it keeps what it promised.
   Status restore(const BankImage& image);
   void clear();
   // Converts every key once, in place (a change of key space): reads it as floats, calls convert, renormalises, stores it.
-  // Cost: size * key_dim, plus the conversions.
+  // Requires: convert gives finite values. Cost: size * key_dim, plus the conversions.
   void rekey(const std::function<void(std::span<float>)>& convert);
 
  private:

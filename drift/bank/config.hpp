@@ -15,13 +15,17 @@ enum class KeyType : std::uint8_t { kF32 = 0, kF16 = 1 };  // how keys of record
 enum class RateRule : std::uint8_t {
   kFixed = 0,  // eta
   kCount = 1,  // max(eta, 1 / (count + 1)): a plain mean at first
-  kError = 2,  // between eta and 1 by the entry's own running residual error (large error: faster)
+  // clamp(e, eta, 1), e the entry's running residual error: e <- 3/4 e + 1/4 miss, from 1 for a new entry, taken before the
+  // update; miss = sum |r - b| / sum (|r| + |b|) over both supports, in [0, 1]: 0 if r repeats b, 1 if they share nothing.
+  kError = 2,
 };
 
 inline constexpr std::uint32_t kMaxCapacity = 65'536;   // N
 inline constexpr std::uint32_t kMaxKeyDim = 16'384;     // d
 inline constexpr std::uint32_t kMaxSupport = 1'024;     // m
 inline constexpr std::uint32_t kMaxNeighbors = 256;     // k
+inline constexpr std::uint32_t kMaxVocab = 1u << 24;
+inline constexpr std::uint32_t kMaxLessonTokens = 2 * kMaxSupport;  // tokens one lesson may bring: the union of two top-m sets
 inline constexpr std::uint64_t kMaxBankBytes = 4ull << 30;  // all arrays of one bank together
 
 struct BankConfig {

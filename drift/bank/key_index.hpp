@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 
@@ -30,20 +31,26 @@ class KeyIndex {
  public:
   virtual ~KeyIndex() = default;
   // The `out.size()` best of entries 0 .. size-1, best first, equal scores by lowest id; returns how many there were.
-  // Cost: one pass over size * key_dim key elements.
+  // Requires: out.size() <= kMaxNeighbors. Cost: one pass over size * key_dim key elements.
   virtual std::size_t nearest(const KeyView& key, std::uint32_t size, std::span<Neighbor> out) const = 0;
   virtual float similarity(const KeyView& key, EntryId entry) const = 0;
   virtual void assign(EntryId entry, const KeyView& key) = 0;
   // key of entry <- normalise((1 - rate) * old + rate * key).
   virtual void move(EntryId entry, const KeyView& key, float rate) = 0;
-  // Keys of record as stored bytes, for snapshots. write_record fails with kCorrupt if the bytes are not a valid key.
+  // key of entry <- normalise(convert(key)); nothing where keys are not vectors.
+  // Requires: convert gives finite values. What it turns into the zero vector becomes the first unit vector.
+  virtual void transform(EntryId entry, const std::function<void(std::span<float>)>& convert) = 0;
+  // Keys of record as stored bytes (native byte order), for snapshots. check_record and write_record fail with kCorrupt if the
+  // bytes are not a valid key.
   virtual std::size_t record_bytes() const = 0;
   virtual void read_record(EntryId entry, std::span<std::byte> out) const = 0;
+  virtual Status check_record(std::span<const std::byte> in) const = 0;
   virtual Status write_record(EntryId entry, std::span<const std::byte> in) = 0;
   virtual std::uint64_t bytes() const = 0;
 };
 
-// Exact cosine scan over unit vectors (f32 or f16 of record, optional int8 scan copy).
+// Cosine scan over unit vectors (f32 or f16 of record). Exact, unless config.int8_scan: then the scan reads a rounded int8 copy
+// and rescores its best max(4k, 32) by the keys of record, so scores are exact but a true neighbour may be missed.
 std::unique_ptr<KeyIndex> make_vector_index(const BankConfig& config);
 
 }  // namespace drift::bank

@@ -3,7 +3,8 @@
 // start() fixes the moment; advance() copies a bounded number of bytes per call (call it between steps); an entry about to
 // be changed by commit() is copied first. When done() the image equals the bank at start(), bit for bit.
 // Threads: start, advance and the bank's commits on the bank's thread; take() the image anywhere once done().
-// Cost: advance(budget) copies at most about `budget` bytes (4 MiB is well under 2 ms); one snapshot per bank at a time.
+// Cost: start() copies 20 bytes an entry, advance(budget) about `budget` bytes (at least one entry); one snapshot per bank at
+// a time. Changed entries wait in a fixed side buffer of 4,096; should it overflow, the rest is copied at once.
 #pragma once
 
 #include <memory>
