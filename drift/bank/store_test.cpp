@@ -78,6 +78,8 @@ TEST_F(StoreTest, RoundTripKeepsEveryBitAndLeavesOneFile) {
     auto loaded = load();
     ASSERT_TRUE(loaded.is_ok()) << loaded.status().message();
     EXPECT_TRUE(sample::same(bank, *loaded));
+    const auto built = Bank::from_image(loaded->image);
+    EXPECT_TRUE(built.is_ok()) << built.status().message();
     EXPECT_EQ(listing(), std::set<std::string>{path_.filename().string()});
     EXPECT_TRUE(verify_bank_file(path_).is_ok());
   }
