@@ -1,0 +1,130 @@
+#include "engines/llama/model.hpp"
+
+#include <gguf.h>
+#include <llama.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <filesystem>
+
+#include "engines/llama/log.hpp"
+
+namespace drift::engine {
+namespace {
+
+// A file that is there, regular, readable and begins as a GGUF file; gives its size.
+Result<std::uint64_t> check_file(const std::string& path) {
+  namespace fs = std::filesystem;
+  if (path.empty()) return Status(Code::kInvalid, "the model path is empty");
+  std::error_code error;
+  const fs::file_status status = fs::status(path, error);
+  if (status.type() == fs::file_type::not_found) return Status(Code::kNotFound, "no such file: " + path);
+  if (error) return Status(Code::kIo, "cannot look at " + path + ": " + error.message());
+  if (fs::is_directory(status)) return Status(Code::kInvalid, path + " is a folder; name a .gguf file in it");
+  if (!fs::is_regular_file(status)) return Status(Code::kInvalid, path + " is not a regular file");
+
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"), &std::fclose);
+  if (!file) return Status(Code::kIo, "cannot open " + path + ": " + std::strerror(errno));
+  std::array<char, 4> magic{};
+  const std::size_t got = std::fread(magic.data(), 1, magic.size(), file.get());
+  if (got == 0) return Status(Code::kInvalid, path + " is empty; a GGUF model file is needed");
+  if (got < magic.size() || std::memcmp(magic.data(), "GGUF", 4) != 0) {
+    return Status(Code::kInvalid, path + " is not a GGUF file (it does not begin with \"GGUF\"); convert the model, or name another file");
+  }
+  const std::uintmax_t size = fs::file_size(path, error);
+  if (error) return Status(Code::kIo, "cannot look at " + path + ": " + error.message());
+  return static_cast<std::uint64_t>(size);
+}
+
+std::string meta(const llama_model* model, const char* key) {
+  std::array<char, 256> text{};
+  const int length = llama_model_meta_val_str(model, key, text.data(), text.size());
+  return length > 0 ? std::string(text.data()) : std::string();
+}
+
+// Why the model cannot be target or draft, or ok.
+Status check_kind(const llama_model* model, const std::string& arch) {
+  const auto refuse = [&](const std::string& kind, const std::string& why) {
+    return Status(Code::kUnsupported, "models of architecture " + arch + " are " + kind + ": " + why + "; choose a decoder-only attention model");
+  };
+  if (llama_model_is_recurrent(model)) return refuse("recurrent", "their state cannot drop single rejected tokens");
+  if (llama_model_is_hybrid(model)) return refuse("partly recurrent", "their state cannot drop single rejected tokens");
+  if (llama_model_has_encoder(model) || !llama_model_has_decoder(model)) return refuse("encoder models", "they do not continue a text token by token");
+  if (llama_model_is_diffusion(model)) return refuse("diffusion models", "they do not continue a text token by token");
+  return Status::ok();
+}
+
+}  // namespace
+
+Status check_gguf(const std::string& path) {
+  start_llama();
+  DRIFT_ASSIGN(const std::uint64_t file_bytes, check_file(path));
+  clear_llama_errors();
+  gguf_context* raw = nullptr;
+  try {
+    raw = gguf_init_from_file(path.c_str(), gguf_init_params{/*no_alloc=*/true, /*ctx=*/nullptr});
+  } catch (const std::exception& error) {
+    return Status(Code::kCorrupt, path + " is damaged: " + error.what());
+  }
+  const std::unique_ptr<gguf_context, void (*)(gguf_context*)> header(raw, &gguf_free);
+  if (!header) {
+    return Status(Code::kCorrupt, path + " (" + std::to_string(file_bytes) + " bytes) is cut or damaged: " + llama_errors("its header cannot be read"));
+  }
+  const std::int64_t split = gguf_find_key(header.get(), "split.count");
+  if (split >= 0 && gguf_get_kv_type(header.get(), split) == GGUF_TYPE_UINT16 && gguf_get_val_u16(header.get(), split) > 1) {
+    return Status(Code::kUnsupported, path + " is one part of a split model; join the parts first (llama-gguf-split --merge)");
+  }
+  std::uint64_t end = gguf_get_data_offset(header.get());
+  const std::int64_t tensors = gguf_get_n_tensors(header.get());
+  for (std::int64_t i = 0; i < tensors; ++i) {
+    const std::uint64_t tensor_end =
+        gguf_get_data_offset(header.get()) + gguf_get_tensor_offset(header.get(), i) + gguf_get_tensor_size(header.get(), i);
+    if (tensor_end > end) end = tensor_end;
+  }
+  if (end > file_bytes) {
+    return Status(Code::kCorrupt, path + " is cut: it has " + std::to_string(file_bytes) + " bytes, its tensors end at " + std::to_string(end) +
+                                      "; fetch it again");
+  }
+  return Status::ok();
+}
+
+Result<std::shared_ptr<LlamaModel>> LlamaModel::load(const LlamaModelConfig& config) {
+  start_llama();
+  if (config.verbose) set_llama_verbose(true);
+  DRIFT_TRY(check_gguf(config.path));
+
+  clear_llama_errors();
+  llama_model_params params = llama_model_default_params();
+  params.n_gpu_layers = config.gpu_layers;
+  std::shared_ptr<LlamaModel> model(new LlamaModel);
+  try {
+    model->model_ = llama_model_load_from_file(config.path.c_str(), params);
+  } catch (const std::exception& error) {
+    return Status(Code::kInternal, "llama.cpp cannot load " + config.path + ": " + error.what());
+  }
+  if (model->model_ == nullptr) return Status(Code::kInternal, "llama.cpp cannot load " + config.path + ": " + llama_errors("it gives no reason"));
+
+  const llama_model* handle = model->model_;
+  model->path_ = config.path;
+  model->arch_ = meta(handle, "general.architecture");
+  model->name_ = meta(handle, "general.name");
+  if (model->name_.empty()) model->name_ = std::filesystem::path(config.path).filename().string();
+  DRIFT_TRY(check_kind(handle, model->arch_));
+  model->vocab_ = static_cast<std::size_t>(llama_vocab_n_tokens(llama_model_get_vocab(handle)));
+  model->hidden_width_ = static_cast<std::size_t>(llama_model_n_embd_out(handle));
+  model->trained_context_ = static_cast<std::size_t>(llama_model_n_ctx_train(handle));
+  model->weight_bytes_ = llama_model_size(handle);
+  if (model->vocab_ == 0) return Status(Code::kUnsupported, config.path + " has no vocabulary; it cannot be used for text");
+  return model;
+}
+
+LlamaModel::~LlamaModel() {
+  if (model_ != nullptr) llama_model_free(model_);
+}
+
+const llama_vocab* LlamaModel::vocab_handle() const { return llama_model_get_vocab(model_); }
+
+}  // namespace drift::engine

@@ -1,0 +1,48 @@
+// llama_models.hpp - where the model tests find their files: the folder DRIFT_MODELS names. Missing files skip a test aloud.
+#pragma once
+
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "engines/llama/engine.hpp"
+
+namespace drift::engine {
+
+inline constexpr const char* kSmol = "smollm2-135m-instruct-q4_1.gguf";
+inline constexpr const char* kQwenTarget = "qwen2.5-coder-1.5b-instruct-q4_k_m.gguf";
+inline constexpr const char* kQwenDraft = "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf";
+
+// The path of a model file, or empty if it is not there.
+inline std::string model_path(const std::string& file) {
+  const char* folder = std::getenv("DRIFT_MODELS");
+  if (folder == nullptr || *folder == '\0') return {};
+  const std::string path = (std::filesystem::path(folder) / file).string();
+  return std::filesystem::exists(path) ? path : std::string();
+}
+
+inline std::string missing_model(const std::string& file) {
+  return "no " + file + " in the folder that the environment variable DRIFT_MODELS names; fetch it with `drift models get`";
+}
+
+// The model, loaded once per test program; null if it is not there or broken (then the test must say so).
+inline std::shared_ptr<LlamaModel> shared_model(const std::string& file) {
+  static std::string loaded_name;
+  static std::shared_ptr<LlamaModel> loaded;  // one at a time: the tests of a model follow each other
+  if (loaded_name != file) {
+    loaded.reset();
+    loaded_name = file;
+    const std::string path = model_path(file);
+    if (path.empty()) return nullptr;
+    Result<std::shared_ptr<LlamaModel>> model = LlamaModel::load({path});
+    if (!model.is_ok()) {
+      std::fprintf(stderr, "cannot load %s: %s\n", path.c_str(), model.status().message().c_str());
+      std::abort();  // present but broken: never a silent skip
+    }
+    loaded = std::move(model).value();
+  }
+  return loaded;
+}
+
+}  // namespace drift::engine

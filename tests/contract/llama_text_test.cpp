@@ -1,0 +1,1 @@
+#include "tests/contract/llama_models.hpp"
