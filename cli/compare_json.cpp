@@ -1,0 +1,156 @@
+// The file that --json writes. docs/compare-format.md describes every field; the schema's number rises when one changes.
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "cli/compare.hpp"
+
+namespace drift::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// JSON knows no infinity: null.
+Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
+
+double per_step(std::int64_t ns, const trace::Metrics& m) { return m.steps > 0 ? static_cast<double>(ns) / static_cast<double>(m.steps) : 0; }
+
+// Fields of a fold over steps, the same for a mode, a domain and a prompt.
+void put_metrics(Json& out, const trace::Metrics& m) {
+  out["tokens"] = m.tokens;
+  out["steps"] = m.steps;
+  out["drafted"] = m.drafted;
+  out["accepted"] = m.accepted;
+  out["accepted_bank"] = m.accepted_bank;
+  out["acceptance"] = m.acceptance();
+  out["acceptance_conditional"] = m.acceptance_conditional();
+  out["mean_accepted_per_block"] = m.mean_accepted_per_block();
+  out["time_ms"] = static_cast<double>(m.times.total_ns) * 1e-6;
+  out["tokens_per_s"] = m.tokens_per_s();
+}
+
+Json curve_json(const std::optional<control::CostCurve>& curve) {
+  if (!curve) return nullptr;
+  Json out;
+  out["depth"] = curve->depth;
+  out["repeats"] = curve->repeats;
+  out["ms"] = curve->ms;
+  return out;
+}
+
+Json model_json(const engine::ModelInfo& info) {
+  Json out;
+  out["name"] = info.name;
+  out["arch"] = info.arch;
+  out["content_hash"] = info.content_hash;
+  out["weight_bytes"] = info.weight_bytes;
+  out["vocab"] = info.vocab;
+  out["hidden_width"] = info.hidden_width;
+  return out;
+}
+
+Json settings_json(const Variant& variant) {
+  Json out = Json::object();
+  for (const auto& [key, value] : effective_settings(variant.settings, variant.mode)) out[key] = value;
+  return out;
+}
+
+Json mode_json(const VariantResult& v, bool reference_there) {
+  const trace::Metrics& m = v.total;
+  Json out;
+  out["label"] = v.variant.label;
+  out["mode"] = mode_name(v.variant.mode);
+  out["settings"] = settings_json(v.variant);
+  put_metrics(out, m);
+  out["per_position"] = m.per_position();
+  out["accepted_histogram"] = m.accepted_histogram;
+  out["mean_length"] = m.mean_length();
+  out["predicted_accepted"] = m.predicted_accepted();
+  out["speedup"] = reference_there ? number(v.speedup) : Json(nullptr);
+  out["speedup_median"] = reference_there ? number(v.speedups.median) : Json(nullptr);
+  out["speedup_quartiles"] = reference_there ? Json::array({v.speedups.low, v.speedups.high}) : Json(nullptr);
+  out["modelled_speedup"] = m.modelled_speedup(trace::kSeedDraftCost, trace::kSeedVerifyCost);
+  out["step_ms_p50"] = m.step_percentile_ms(0.5);
+  out["step_ms_p99"] = m.step_percentile_ms(0.99);
+  out["overhead_fraction"] = m.overhead_fraction();
+  out["overhead_ns"] = {{"lookup", per_step(m.times.lookup_ns, m)}, {"bias", per_step(m.times.bias_ns, m)}, {"residual", per_step(m.times.residual_ns, m)}, {"commit", per_step(m.times.commit_ns, m)}};
+  out["step_ns"] = {{"draft", per_step(m.times.draft_ns, m)}, {"verify", per_step(m.times.verify_ns, m)}, {"sample", per_step(m.times.sample_ns, m)}, {"total", per_step(m.times.total_ns, m)}};
+  out["bank_entries"] = v.bank_entries;
+  out["bank_bytes"] = v.bank_bytes;
+  const bool judged = reference_there && v.compared;
+  out["diverged_prompts"] = judged ? Json(v.diverged_prompts) : Json(nullptr);
+  out["max_divergence_margin"] = judged ? number(v.max_margin) : Json(nullptr);
+  out["allowed_divergence_margin"] = judged ? number(v.allowed_margin) : Json(nullptr);
+  out["divergence_beyond_margin"] = judged ? Json(v.beyond) : Json(nullptr);
+  Json domains = Json::object();
+  for (const auto& [domain, metrics] : v.by_domain) {
+    if (domain.empty()) continue;
+    put_metrics(domains[domain], metrics);
+    const auto speedup = v.domain_speedup.find(domain);
+    domains[domain]["speedup"] = speedup == v.domain_speedup.end() ? Json(nullptr) : number(speedup->second);
+  }
+  out["domains"] = domains;
+  return out;
+}
+
+Json runs_json(const CompareResult& result) {
+  Json out = Json::array();
+  for (std::size_t p = 0; p < result.prompts.size(); ++p) {
+    Json row;
+    row["id"] = result.prompts[p].id;
+    row["domain"] = result.prompts[p].domain;
+    row["kind"] = kind_name(result.prompts[p].kind);
+    row["split"] = result.prompts[p].split;
+    row["prompt_tokens"] = result.infos[p].tokens;
+    row["prefill_ms"] = result.infos[p].prefill_ms;
+    row["runs"] = Json::array();
+    for (const VariantResult& v : result.variants) {
+      for (const PromptRun& run : v.runs) {
+        if (run.prompt != p) continue;
+        Json one;
+        one["label"] = v.variant.label;
+        one["repeat"] = run.repeat;
+        put_metrics(one, run.metrics);
+        one["ending"] = run.ending;
+        one["speedup"] = run.speedup > 0 ? Json(run.speedup) : Json(nullptr);
+        one["first_difference"] = run.difference ? Json(run.difference->position) : Json(nullptr);
+        one["divergence_margin"] = run.difference ? number(run.difference->margin) : Json(nullptr);
+        row["runs"].push_back(std::move(one));
+      }
+    }
+    out.push_back(std::move(row));
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string report_json(const CompareOptions& options, const CompareResult& result) {
+  Json out;
+  out["schema"] = "drift.compare/1";
+  out["drift_version"] = program_version();
+  out["partial"] = result.partial;
+  out["runs_done"] = result.done_runs;
+  out["runs_planned"] = result.all_runs;
+  out["machine"] = {{"cpu", result.machine.cpu}, {"hardware_threads", result.machine.hardware_threads}, {"threads", result.machine.threads}, {"ggml_flags", result.machine.ggml_flags}, {"llama_build", result.machine.llama_build}, {"highway_target", result.machine.highway_target}};
+  out["load_average_before"] = result.load_before;
+  out["load_average_after"] = result.load_after;
+  out["load_s"] = result.load_s;
+  out["wall_s"] = result.wall_s;
+  out["target"] = model_json(result.target);
+  out["draft"] = result.has_draft ? model_json(result.draft) : Json(nullptr);
+  out["vocab"] = result.vocab;
+  out["context"] = result.context;
+  out["sampler"] = {{"temperature", options.sampler.temperature}, {"top_k", options.sampler.top_k}, {"top_p", options.sampler.top_p}, {"min_p", options.sampler.min_p}, {"seed", options.seed}};
+  out["settings"] = {{"prompts", options.prompt_files.size()}, {"split", options.split}, {"limit", options.limit}, {"generate", options.generate}, {"modes", options.modes}, {"repeat", options.repeats}, {"bank", !options.bank.empty()}, {"verify_rows_one_by_one", options.one_by_one}};
+  out["reference"] = result.reference ? Json(result.variants[*result.reference].variant.label) : Json(nullptr);
+  out["noise"] = Json::array();
+  for (const auto& [rows, noise] : result.noise) out["noise"].push_back({{"rows", rows}, {"positions", noise.positions}, {"p999", noise.p999}, {"allowed", noise.allowed()}});
+  out["cost_curve"] = {{"target", curve_json(result.target_curve)}, {"draft", curve_json(result.draft_curve)}};
+  out["modelled_at"] = {{"draft_cost", trace::kSeedDraftCost}, {"verify_cost", trace::kSeedVerifyCost}};
+  out["modes"] = Json::array();
+  for (const VariantResult& v : result.variants) out["modes"].push_back(mode_json(v, result.reference.has_value()));
+  out["prompts"] = runs_json(result);
+  return out.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace drift::cli

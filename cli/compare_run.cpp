@@ -1,0 +1,274 @@
+// Decoding of a comparison: one prefill per prompt, every mode rewound onto it, in an order that rotates with the prompt.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+
+#include "cli/compare.hpp"
+#include "cli/console.hpp"
+#include "cli/noise.hpp"
+#include "drift/decode/stepper.hpp"
+
+namespace drift::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using decode::Mode;
+
+constexpr std::size_t kNoisePositions = 1'000;  // wanted for a p99.9
+constexpr std::size_t kCurveDepth = 128;        // tokens in the context while the cost curve is measured
+constexpr int kCurveRepeats = 5;
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+const char* ending_name(decode::Ending ending) {
+  switch (ending) {
+    case decode::Ending::kRunning: return "running";
+    case decode::Ending::kEnd: return "end";
+    case decode::Ending::kLength: return "length";
+    case decode::Ending::kContext: return "context";
+  }
+  return "?";
+}
+
+// "drift: 12/60 ..." on stderr: one line rewritten on a terminal, a new line now and then elsewhere.
+class Progress {
+ public:
+  explicit Progress(std::size_t all) : all_(all), terminal_(stderr_is_terminal()) {}
+  void show(std::size_t done, const std::string& what) {
+    const double now = seconds_since(start_);
+    if (done < all_ && now - last_ < (terminal_ ? 0.2 : 20.0)) return;
+    last_ = now;
+    const double left = done > 0 ? now / static_cast<double>(done) * static_cast<double>(all_ - done) : 0;
+    const std::string eta = done > 0 ? fmt::format("{:.0f}:{:02.0f} left", std::floor(left / 60), std::fmod(left, 60)) : "";
+    fmt::print(stderr, "{}drift: {}/{} runs, {} {}{}", terminal_ ? "\r\033[K" : "", done, all_, eta, what, terminal_ ? "" : "\n");
+    std::fflush(stderr);
+  }
+  void finish() {
+    if (terminal_) fmt::print(stderr, "\r\033[K");
+  }
+
+ private:
+  std::size_t all_;
+  bool terminal_;
+  Clock::time_point start_ = Clock::now();
+  double last_ = -1e9;
+};
+
+class Comparison {
+ public:
+  Comparison(const CompareOptions& options, Pair& pair, CompareResult& result)
+      : options_(options), pair_(pair), result_(result), stepper_(*pair.target, pair.draft.get()), choices_(options.seed) {}
+
+  Status run() {
+    DRIFT_TRY(tokenize());
+    if (!options_.bank.empty()) DRIFT_TRY(load_bank());
+    result_.all_runs = result_.prompts.size() * result_.variants.size() * static_cast<std::size_t>(options_.repeats);
+    Progress progress(result_.all_runs);
+    margins_.resize(result_.prompts.size());
+    for (int repeat = 0; repeat < options_.repeats && !result_.partial; ++repeat) {
+      DRIFT_TRY(fresh_banks());
+      for (std::size_t p = 0; p < result_.prompts.size() && !result_.partial; ++p) {
+        DRIFT_TRY(run_prompt(p, repeat, progress));
+      }
+    }
+    progress.finish();
+    for (std::size_t v = 0; v < result_.variants.size(); ++v) {
+      if (!banks_[v]) continue;
+      result_.variants[v].bank_entries = banks_[v]->bank().size();
+      result_.variants[v].bank_bytes = banks_[v]->bank().bytes();
+    }
+    find_differences();
+    if (!result_.partial && result_.reference && !options_.one_by_one) DRIFT_TRY(find_noise());
+    if (!result_.partial) DRIFT_TRY(find_curves());
+    return Status::ok();
+  }
+
+ private:
+  Status tokenize() {
+    for (const Prompt& prompt : result_.prompts) {
+      const bool chat = prompt.kind == PromptKind::kInstruction;
+      std::string text = prompt.text;
+      if (chat) {
+        auto framed = pair_.text->chat({{"user", prompt.text}}, /*add_assistant=*/true);
+        if (!framed.is_ok()) {
+          return {framed.status().code(), fmt::format("prompt {} is an instruction: {}", prompt.id, framed.status().message())};
+        }
+        text = std::move(framed).value();
+      }
+      auto tokens = pair_.text->tokenize(text, /*add_special=*/true, /*parse_special=*/chat);
+      if (!tokens.is_ok()) return {tokens.status().code(), fmt::format("prompt {}: {}", prompt.id, tokens.status().message())};
+      if (tokens->empty()) return {Code::kInvalid, fmt::format("prompt {} gives no tokens; it needs text", prompt.id)};
+      DRIFT_TRY(check_fits(pair_, tokens->size(), options_.generate, "prompt " + prompt.id));
+      result_.infos.push_back({tokens->size(), {}});
+      prompts_.push_back(std::move(tokens).value());
+    }
+    return Status::ok();
+  }
+
+  Status load_bank() {
+    DRIFT_ASSIGN(auto file, bank::BankFile::open(options_.bank, bank::Access::kReadOnly));
+    DRIFT_ASSIGN(stored_, file->load(pair_.fingerprint()));
+    return Status::ok();
+  }
+
+  // Every drift mode owns a bank. A repeat begins with the banks as they were at the start: repeated prompts would flatter.
+  Status fresh_banks() {
+    banks_.clear();
+    for (const VariantResult& v : result_.variants) {
+      banks_.emplace_back();
+      if (v.variant.mode != Mode::kDrift) continue;
+      DRIFT_ASSIGN(const recal::RecalConfig config, complete(v.variant.settings.recal, pair_));
+      DRIFT_ASSIGN(banks_.back(), recal::Recalibrator::create(config));
+      if (stored_) {
+        const Status status = banks_.back()->restore(*stored_);
+        if (!status.is_ok()) return {status.code(), fmt::format("--bank {} in mode '{}': {}", options_.bank, v.variant.label, status.message())};
+      }
+    }
+    return Status::ok();
+  }
+
+  decode::SequenceConfig config_of(std::size_t v, std::size_t p, bool margins) {
+    const Variant& variant = result_.variants[v].variant;
+    decode::SequenceConfig config;
+    config.mode = variant.mode;
+    config.rule = variant.mode == Mode::kOff ? spec::JudgeRule::kMatch : variant.settings.judge;
+    config.sampler = options_.sampler;
+    config.name = fixed_hash(result_.prompts[p].id);  // the same draws in every mode
+    config.draft_tokens = variant.settings.draft_tokens;
+    config.max_tokens = options_.generate;
+    config.recal = banks_[v].get();
+    config.choices = &choices_;
+    config.is_end = [this](Token token) { return pair_.text->is_end(token); };
+    config.record_margins = margins;
+    return config;
+  }
+
+  Status run_prompt(std::size_t p, int repeat, Progress& progress) {
+    // Opened with a mode that drafts, if there is one: its prefill fills both models.
+    const std::size_t count = result_.variants.size();
+    std::size_t opener = 0;
+    while (opener + 1 < count && result_.variants[opener].variant.mode == Mode::kOff) ++opener;
+    DRIFT_ASSIGN(auto sequence, stepper_.open(prompts_[p], config_of(opener, p, false)));
+    const Status status = run_variants(*sequence, p, repeat, progress);
+    stepper_.close(*sequence);
+    return status;
+  }
+
+  Status run_variants(decode::Sequence& sequence, std::size_t p, int repeat, Progress& progress) {
+    const auto start = Clock::now();
+    for (bool done = false; !done;) {
+      if (interrupted()) {
+        result_.partial = true;
+        return Status::ok();
+      }
+      DRIFT_TRY(stepper_.prefill(sequence, 256, done));
+    }
+    result_.infos[p].prefill_ms.push_back(seconds_since(start) * 1e3);
+    const std::size_t count = result_.variants.size();
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::size_t v = (i + p + static_cast<std::size_t>(repeat)) % count;
+      progress.show(result_.done_runs, fmt::format("({}, {})", result_.prompts[p].id, result_.variants[v].variant.label));
+      DRIFT_TRY(run_variant(sequence, v, p, repeat));
+      if (result_.partial) return Status::ok();
+      ++result_.done_runs;
+    }
+    return Status::ok();
+  }
+
+  Status run_variant(decode::Sequence& sequence, std::size_t v, std::size_t p, int repeat) {
+    const bool reference = result_.reference == v && repeat == 0;
+    DRIFT_TRY(stepper_.rewind(sequence, config_of(v, p, reference)));
+    PromptRun run;
+    run.prompt = p;
+    run.repeat = repeat;
+    std::vector<trace::Margin> margins;
+    decode::Sequence* const one[] = {&sequence};
+    while (sequence.ending() == decode::Ending::kRunning) {
+      if (interrupted()) {
+        result_.partial = true;
+        return Status::ok();  // a run cut off is not counted
+      }
+      DRIFT_TRY(stepper_.step(one, events_));
+      run.metrics.add(events_[0]);
+      if (reference) std::move(events_[0].margins.begin(), events_[0].margins.end(), std::back_inserter(margins));
+    }
+    run.tokens.assign(sequence.emitted().begin(), sequence.emitted().end());
+    run.ending = ending_name(sequence.ending());
+    if (reference) margins_[p] = std::move(margins);
+    result_.variants[v].runs.push_back(std::move(run));
+    return Status::ok();
+  }
+
+  void find_differences() {
+    if (!result_.reference) return;
+    const std::vector<PromptRun>& plain = result_.variants[*result_.reference].runs;
+    for (VariantResult& v : result_.variants) {
+      v.compared = v.variant.mode == Mode::kOff || v.variant.settings.judge == spec::JudgeRule::kMatch || options_.sampler.greedy();
+      if (!v.compared) continue;
+      for (PromptRun& run : v.runs) {
+        const auto same = std::find_if(plain.begin(), plain.end(), [&](const PromptRun& r) { return r.prompt == run.prompt && r.repeat == 0; });
+        if (same == plain.end()) continue;
+        run.difference = first_difference(same->tokens, run.tokens, margins_[run.prompt], options_.sampler.greedy());
+      }
+    }
+  }
+
+  Status find_noise() {
+    for (const VariantResult& v : result_.variants) {
+      if (v.variant.mode != Mode::kOff) result_.noise[static_cast<std::size_t>(v.variant.settings.draft_tokens) + 1];
+    }
+    for (auto& [rows, noise] : result_.noise) {
+      std::vector<double> changes;
+      for (const PromptRun& run : result_.variants[*result_.reference].runs) {
+        if (changes.size() >= kNoisePositions || run.repeat != 0 || interrupted()) break;
+        if (stderr_is_terminal()) fmt::print(stderr, "\r\033[Kdrift: float noise of {} rows: {} of {} positions", rows, changes.size(), kNoisePositions);
+        DRIFT_TRY(measure_noise(*pair_.target, prompts_[run.prompt], run.tokens, margins_[run.prompt], options_.sampler, result_.vocab, rows, changes));
+      }
+      noise.positions = changes.size();
+      noise.p999 = changes.empty() ? 0 : quantile(std::move(changes), 0.999);
+    }
+    if (stderr_is_terminal()) fmt::print(stderr, "\r\033[K");
+    return Status::ok();
+  }
+
+  Status find_curves() {
+    const bool slow = pair_.target->one_row_at_a_time();
+    pair_.target->set_one_row_at_a_time(false);  // the curve is about real passes
+    const std::size_t depth = std::min(kCurveDepth, pair_.context - control::kCurveRows);
+    auto curve = control::measure_cost(*pair_.target, prompts_[0], depth, kCurveRepeats);
+    pair_.target->set_one_row_at_a_time(slow);
+    if (!curve.is_ok()) return curve.status();
+    result_.target_curve = *curve;
+    if (pair_.draft) {
+      DRIFT_ASSIGN(result_.draft_curve, control::measure_cost(*pair_.draft, prompts_[0], depth, kCurveRepeats));
+    }
+    return Status::ok();
+  }
+
+  const CompareOptions& options_;
+  Pair& pair_;
+  CompareResult& result_;
+  decode::Stepper stepper_;
+  RngStream choices_;
+  std::vector<std::vector<Token>> prompts_;
+  std::vector<std::unique_ptr<recal::Recalibrator>> banks_;  // [variants], null unless drift
+  std::optional<bank::StoredBank> stored_;
+  std::vector<std::vector<trace::Margin>> margins_;  // [prompts], of the reference's first repeat
+  std::vector<trace::StepEvent> events_;
+};
+
+}  // namespace
+
+Status run_modes(const CompareOptions& options, Pair& pair, CompareResult& result) {
+  const auto start = Clock::now();
+  result.load_before = load_average();
+  Comparison comparison(options, pair, result);
+  const Status status = comparison.run();
+  result.load_after = load_average();
+  result.wall_s = seconds_since(start);
+  return status;
+}
+
+}  // namespace drift::cli

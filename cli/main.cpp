@@ -1,0 +1,56 @@
+// The one program `drift`: finds the subcommand, runs it, turns whatever happened into an exit code.
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <exception>
+#include <fmt/format.h>
+#include <new>
+#include <string>
+#include <vector>
+
+#include "cli/compare.hpp"
+#include "cli/console.hpp"
+#include "cli/exit_codes.hpp"
+#include "cli/machine.hpp"
+#include "cli/options.hpp"
+
+namespace {
+
+constexpr const char* kFooter =
+    "drift COMMAND --help tells more about a command.\n"
+    "Exit codes: 0 done; 1 the machine or a dependency failed; 2 the command line or an input cannot be used;\n"
+    "3 (compare) a text diverged beyond the margin; 130 interrupted; 141 the reader of the output has gone.";
+
+int run(std::vector<std::string> arguments) {
+  int exit_code = drift::cli::kExitOk;
+  CLI::App app("DRIFT: speculative decoding whose frozen draft learns from every verification.", "drift");
+  app.set_version_flag("--version", "drift " + drift::cli::program_version());
+  app.require_subcommand(1);
+  app.footer(kFooter);
+  app.get_formatter()->column_width(34);
+  drift::cli::add_compare_command(app, exit_code);
+  arguments = drift::cli::expand_short_flags(arguments);
+  std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());  // CLI11 takes them from the back
+  try {
+    app.parse(reversed);
+  } catch (const CLI::Success& success) {  // --help, --version
+    return app.exit(success);
+  } catch (const CLI::ParseError& error) {
+    drift::cli::note(fmt::format("{}\nSee drift --help or drift COMMAND --help.", error.what()));
+    return drift::cli::kExitUsage;
+  }
+  return exit_code;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  drift::cli::install_signal_handlers();
+  try {
+    return run(std::vector<std::string>(argv + 1, argv + argc));
+  } catch (const std::bad_alloc&) {
+    std::fputs("drift: out of memory; use smaller models, a smaller context (-c) or a smaller bank (--capacity)\n", stderr);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "drift: unexpected failure: %s\n", error.what());
+  }
+  return drift::cli::kExitFailure;
+}

@@ -1,0 +1,34 @@
+// modes.hpp - the list of modes `drift compare` runs: `off,static,seed=drift:gain=fixed,lambda=0.6,earned=drift`.
+//
+//   list    = variant { "," variant }
+//   variant = [ label "=" ] mode [ ":" setting { "," setting } ]
+//   mode    = "off" | "static" | "drift"
+//   setting = key "=" value            (keys and bounds: settings.hpp)
+//   label   = 1 to 32 of A-Z a-z 0-9 . _ -, not the name of a setting; the mode's name if left out
+// After a comma a new variant begins where the piece has no "=", has a ":", or reads NAME=off|static|drift with NAME no key.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cli/settings.hpp"
+#include "drift/base/status.hpp"
+#include "drift/decode/stepper.hpp"
+
+namespace drift::cli {
+
+inline constexpr std::size_t kVariantsMax = 16;
+
+struct Variant {
+  std::string label;
+  decode::Mode mode = decode::Mode::kOff;
+  Settings settings;
+};
+
+// Every variant begins with `defaults`. Fails with kInvalid naming the piece that cannot be read, and why.
+Result<std::vector<Variant>> parse_modes(std::string_view list, const Settings& defaults);
+// "off", "static" or "drift". Fails with kInvalid.
+Result<decode::Mode> parse_mode(const std::string& shown, std::string_view text);
+
+}  // namespace drift::cli

@@ -1,0 +1,95 @@
+#include "cli/modes.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace drift::cli {
+namespace {
+
+using decode::Mode;
+using testing::HasSubstr;
+
+std::vector<Variant> parsed(std::string_view list) {
+  auto variants = parse_modes(list, Settings{});
+  EXPECT_TRUE(variants.is_ok()) << list << ": " << variants.status().message();
+  return variants.is_ok() ? variants.value() : std::vector<Variant>{};
+}
+
+TEST(Modes, ThePlainList) {
+  const auto v = parsed("off,static,drift");
+  ASSERT_EQ(v.size(), 3u);
+  EXPECT_EQ(v[0].mode, Mode::kOff);
+  EXPECT_EQ(v[1].mode, Mode::kStatic);
+  EXPECT_EQ(v[2].mode, Mode::kDrift);
+  EXPECT_EQ(v[2].label, "drift");
+}
+
+TEST(Modes, LabelledVariantsWithSettings) {
+  const auto v = parsed("off,static,seed=drift:gain=fixed,lambda=0.6,earned=drift:gain=earned");
+  ASSERT_EQ(v.size(), 4u);
+  EXPECT_EQ(v[2].label, "seed");
+  EXPECT_EQ(v[2].settings.recal.gain, recal::GainRule::kFixed);
+  EXPECT_FLOAT_EQ(v[2].settings.recal.lambda, 0.6f);
+  EXPECT_EQ(v[3].label, "earned");
+  EXPECT_EQ(v[3].settings.recal.gain, recal::GainRule::kEarned);
+  EXPECT_FLOAT_EQ(v[3].settings.recal.lambda, recal::RecalConfig{}.lambda) << "settings do not leak into the next variant";
+}
+
+TEST(Modes, ASettingNamedLikeALabelStaysASetting) {
+  const auto v = parsed("a=drift:int8-scan=off,standardise=on,renormalise=off,b=off");
+  ASSERT_EQ(v.size(), 2u);
+  EXPECT_TRUE(v[0].settings.recal.bank.standardise);
+  EXPECT_EQ(v[1].label, "b");
+  EXPECT_EQ(v[1].mode, Mode::kOff);
+}
+
+TEST(Modes, ThePresetIsTheSeedsRuleAndCanBeOverridden) {
+  const auto v = parsed("drift:preset=seed,lambda=0.7");
+  const recal::RecalConfig seed = recal::RecalConfig::seed();
+  EXPECT_EQ(v[0].settings.recal.gain, seed.gain);
+  EXPECT_EQ(v[0].settings.recal.weights, seed.weights);
+  EXPECT_EQ(v[0].settings.recal.support, seed.support);
+  EXPECT_FLOAT_EQ(v[0].settings.recal.lambda, 0.7f);
+}
+
+TEST(Modes, JudgeAndDraftForModesThatDraft) {
+  const auto v = parsed("off,k7=static:draft=7,judge=rejection,off2=off");
+  ASSERT_EQ(v.size(), 3u);
+  EXPECT_EQ(v[1].settings.draft_tokens, 7);
+  EXPECT_EQ(v[1].settings.judge, spec::JudgeRule::kRejection);
+}
+
+TEST(Modes, BadListsNameThePiece) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"", "empty piece"},
+      {"off,,drift", "empty piece"},
+      {"off,", "empty piece"},
+      {"fast", "no mode 'fast'"},
+      {"x=fast", "no mode 'fast'"},
+      {"off,off", "there twice"},
+      {"off,drift:lamda=1", "no setting 'lamda'"},
+      {"drift:lambda=nan", "lambda in mode 'drift' is 'nan'"},
+      {"drift:lambda=11", "from 0 to 10"},
+      {"drift:", "key=value"},
+      {"static:gain=fixed", "belongs to drift modes"},
+      {"off:draft=3", "modes that draft"},
+      {"tau=drift", "may not be the name of a setting"},
+      {"a b=drift", "a label is"},
+      {"=drift", "a label is"},
+      {"lambda=0.5,drift", "no mode '0.5'"},
+  };
+  for (const auto& [list, why] : cases) {
+    const auto variants = parse_modes(list, Settings{});
+    ASSERT_FALSE(variants.is_ok()) << list;
+    EXPECT_EQ(variants.status().code(), Code::kInvalid);
+    EXPECT_THAT(variants.status().message(), HasSubstr(why)) << list;
+  }
+  std::string many = "a0=off";
+  for (std::size_t i = 1; i <= kVariantsMax; ++i) many += ",a" + std::to_string(i) + "=off";
+  EXPECT_FALSE(parse_modes(many, Settings{}).is_ok());
+}
+
+}  // namespace
+}  // namespace drift::cli

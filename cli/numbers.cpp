@@ -1,0 +1,29 @@
+#include "cli/numbers.hpp"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <cmath>
+
+namespace drift::cli {
+
+Result<std::int64_t> parse_int(const std::string& flag, std::string_view text, std::int64_t low, std::int64_t high) {
+  std::int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || value < low || value > high) {
+    return Status(Code::kInvalid, fmt::format("{} is '{}'; it must be a whole number from {} to {}", flag, text, low, high));
+  }
+  return value;
+}
+
+Result<double> parse_real(const std::string& flag, std::string_view text, double low, double high, bool open_low) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  const bool read = error == std::errc() && end == text.data() + text.size() && std::isfinite(value);
+  if (!read || value < low || value > high || (open_low && value == low)) {
+    return Status(Code::kInvalid, fmt::format("{} is '{}'; it must be a number {} {} to {}", flag, text, open_low ? "above" : "from", low, high));
+  }
+  return value;
+}
+
+}  // namespace drift::cli

@@ -1,0 +1,129 @@
+#include "cli/options.hpp"
+
+#include <fmt/format.h>
+
+#include <limits>
+
+#include "cli/numbers.hpp"
+
+namespace drift::cli {
+namespace {
+
+template <class T>
+T must(Result<T> result) {
+  if (!result.is_ok()) throw CLI::ValidationError(result.status().message());
+  return std::move(result).value();
+}
+
+void must(const Status& status) {
+  if (!status.is_ok()) throw CLI::ValidationError(status.message());
+}
+
+// The flag as people type it: the last of "-n,--predict" that is long, else the first.
+std::string shown(const std::string& flags) {
+  const std::size_t comma = flags.find(',');
+  return comma == std::string::npos ? flags : flags.substr(0, comma);
+}
+
+void add_real(CLI::App& app, const std::string& flag, double low, double high, bool open_low, const std::string& help, float& out) {
+  app.add_option_function<std::string>(
+         flag, [=, &out](const std::string& text) { out = static_cast<float>(must(parse_real(flag, text, low, high, open_low))); },
+         fmt::format("{} [{}]", help, out))
+      ->type_name("X")
+      ->group("Sampling");
+}
+
+}  // namespace
+
+CLI::Option* add_int(CLI::App& app, const std::string& flags, std::int64_t low, std::int64_t high, const std::string& help,
+                     std::function<void(std::int64_t)> use) {
+  const std::string name = shown(flags);
+  return app
+      .add_option_function<std::string>(
+          flags, [=](const std::string& text) { use(must(parse_int(name, text, low, high))); }, help)
+      ->type_name("N");
+}
+
+void add_pair_options(CLI::App& app, PairOptions& out) {
+  const char* group = "Models";
+  app.add_option("-m,--model", out.target, "the target: a .gguf file")->type_name("FILE")->required()->group(group);
+  app.add_option("--model-draft", out.draft, "(-md) the draft: a .gguf file with the same vocabulary")->type_name("FILE")->group(group);
+  add_int(app, "-c,--ctx-size", 0, 1 << 20, "tokens a sequence may hold; 0: what the models were trained for [4096 or that]",
+          [&out](std::int64_t v) { out.context = static_cast<int>(v); })
+      ->group(group);
+  add_int(app, "-t,--threads", 0, 1'024, "threads; 0: one per hardware thread [0]", [&out](std::int64_t v) { out.threads = static_cast<int>(v); })->group(group);
+  add_int(app, "--gpu-layers", -1, 100'000, "(-ngl) layers of the target on a GPU, if this build has one; -1: all [0]",
+          [&out](std::int64_t v) { out.gpu_layers = static_cast<int>(v); })
+      ->group(group);
+  add_int(app, "--gpu-layers-draft", -1, 100'000, "(-ngld) the same for the draft [0]",
+          [&out](std::int64_t v) { out.gpu_layers_draft = static_cast<int>(v); })
+      ->group(group);
+  const auto lora = [&](const char* flag, const char* help, std::vector<engine::LoraAdapter>& list) {
+    app.add_option_function<std::vector<std::string>>(
+           flag,
+           [flag, &list](const std::vector<std::string>& texts) {
+             for (const std::string& text : texts) list.push_back(must(parse_lora(flag, text)));
+           },
+           help)
+        ->type_name("FILE[=SCALE]")
+        ->expected(1)
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+        ->group(group);
+  };
+  lora("--lora", "a LoRA adapter for the target; may be repeated", out.loras);
+  lora("--lora-draft", "a LoRA adapter for the draft; may be repeated", out.loras_draft);
+  app.add_flag("--verbose", out.verbose, "llama.cpp's own log on stderr")->group(group);
+}
+
+void add_sampler_options(CLI::App& app, spec::SamplerConfig& sampler, std::uint64_t& seed) {
+  add_real(app, "--temp", 0, 100, false, "temperature, 0 to 100; 0 takes the best token", sampler.temperature);
+  add_int(app, "--top-k", 0, 1 << 24, fmt::format("only the k best tokens; 0: off [{}]", sampler.top_k),
+          [&sampler](std::int64_t v) { sampler.top_k = static_cast<int>(v); })
+      ->group("Sampling");
+  add_real(app, "--top-p", 0, 1, true, "the fewest tokens with this probability together, above 0, to 1; 1: off", sampler.top_p);
+  add_real(app, "--min-p", 0, 1, false, "only tokens at least this likely beside the best, 0 to 1; 0: off", sampler.min_p);
+  add_int(app, "--seed", 0, std::numeric_limits<std::int64_t>::max(), fmt::format("seed of all draws [{}]", seed),
+          [&seed](std::int64_t v) { seed = static_cast<std::uint64_t>(v); })
+      ->group("Sampling");
+}
+
+void add_setting_options(CLI::App& app, Settings& settings) {
+  for (const SettingInfo& info : setting_table()) {
+    const std::string key = info.key, flag = "--" + key;
+    const std::string current = key == "preset" ? "default" : setting_value(settings, key);
+    app.add_option_function<std::string>(
+           flag, [key, flag, &settings](const std::string& text) { must(set_setting(settings, key, text, flag)); },
+           fmt::format("{} ({}) [{}]", info.help, info.values, current))
+        ->type_name("")
+        ->group(info.scope == SettingScope::kRecal ? "Bank and recalibration" : "Drafting");
+  }
+}
+
+std::vector<std::string> expand_short_flags(const std::vector<std::string>& arguments) {
+  static constexpr std::pair<const char*, const char*> kNames[] = {{"-md", "--model-draft"}, {"-ngld", "--gpu-layers-draft"}, {"-ngl", "--gpu-layers"}};
+  std::vector<std::string> out;
+  bool literal = false;
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    std::string text = arguments[i];
+    const std::string before = i > 0 ? arguments[i - 1] : "";
+    const bool is_value = before == "-p" || before == "--prompt" || before == "-f" || before == "--file" || before == "--system";
+    literal = literal || (text == "--" && !is_value);
+    if (!literal && !is_value) {
+      for (const auto& [name, full] : kNames) {
+        const std::string with_value = std::string(name) + "=";
+        if (text == name) {
+          text = full;
+        } else if (text.rfind(with_value, 0) == 0) {
+          text = std::string(full) + text.substr(with_value.size() - 1);
+        } else {
+          continue;
+        }
+        break;
+      }
+    }
+    out.push_back(std::move(text));
+  }
+  return out;
+}
+
+}  // namespace drift::cli

@@ -1,0 +1,32 @@
+// options.hpp - the flags that `run`, `compare` and `doctor` share, each read strictly.
+//
+// Threads: one. A value that cannot be used becomes a CLI::ValidationError, which main() turns into exit code 2.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "cli/pair.hpp"
+#include "cli/settings.hpp"
+#include "drift/spec/distribution.hpp"
+
+namespace drift::cli {
+
+// -m -md -c -t -ngl -ngld --lora --lora-draft --verbose
+void add_pair_options(CLI::App& app, PairOptions& out);
+// --temp --top-k --top-p --min-p --seed
+void add_sampler_options(CLI::App& app, spec::SamplerConfig& sampler, std::uint64_t& seed);
+// Every row of setting_table() as a flag.
+void add_setting_options(CLI::App& app, Settings& settings);
+
+CLI::Option* add_int(CLI::App& app, const std::string& flags, std::int64_t low, std::int64_t high, const std::string& help,
+                     std::function<void(std::int64_t)> use);
+
+// CLI11 knows one-letter flags with one dash only: "-md", "-ngl" and "-ngld" become their long names. Arguments after a lone
+// "--" and the values of -p, -f and --system stay as they are.
+std::vector<std::string> expand_short_flags(const std::vector<std::string>& arguments);
+
+}  // namespace drift::cli

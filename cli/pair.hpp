@@ -1,0 +1,51 @@
+// pair.hpp - a target and a draft, loaded and checked to belong together.
+//
+// Threads: one. Cost: reading the model files.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "drift/bank/store.hpp"
+#include "drift/base/status.hpp"
+#include "drift/recal/recalibrator.hpp"
+#include "engines/llama/engine.hpp"
+#include "engines/llama/text.hpp"
+
+namespace drift::cli {
+
+inline constexpr int kDefaultContext = 4'096;
+
+struct PairOptions {
+  std::string target, draft;   // .gguf files; an empty draft: no draft
+  int context = -1;            // -1: kDefaultContext, or less if a model was trained for less; 0: what the models were trained for
+  int threads = 0;             // 0: one per hardware thread
+  int gpu_layers = 0, gpu_layers_draft = 0;
+  std::vector<engine::LoraAdapter> loras, loras_draft;
+  bool verbose = false;
+};
+
+struct Pair {
+  std::unique_ptr<engine::LlamaEngine> target, draft;  // draft may be null
+  std::unique_ptr<engine::LlamaText> text;             // the target's
+  std::size_t vocab = 0;                               // tokens both know
+  std::size_t context = 0;                             // tokens a sequence may hold in both
+  double load_s = 0;
+
+  bank::Fingerprint fingerprint() const;  // reads the model files once; Requires: a draft
+};
+
+// Fails as LlamaModel::load, LlamaEngine::make and check_same_vocabulary, naming the flag of the model at fault.
+Result<Pair> load_pair(const PairOptions& options);
+
+// "FILE" or "FILE=SCALE". Fails with kInvalid on an empty file name or a scale outside [-100, 100].
+Result<engine::LoraAdapter> parse_lora(const std::string& flag, const std::string& text);
+
+// The method's settings completed with what only the pair knows (key width, vocabulary). Fails as RecalConfig::validate.
+Result<recal::RecalConfig> complete(recal::RecalConfig config, const Pair& pair);
+
+// Whether a prompt and what is to be generated (-1: at least one token) fit the context. Fails with kLimit naming `what`.
+Status check_fits(const Pair& pair, std::size_t prompt_tokens, std::int64_t generate, const std::string& what);
+
+}  // namespace drift::cli

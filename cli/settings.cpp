@@ -1,0 +1,196 @@
+#include "cli/settings.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "cli/numbers.hpp"
+
+namespace drift::cli {
+namespace {
+
+using Scope = SettingScope;
+
+// The bounds stand once more in bank/config.hpp and recal/config.hpp; settings_test holds the two together.
+constexpr std::array<SettingInfo, 19> kTable{{
+    {"preset", "default|seed", "a whole set of values: 'seed' is the seed's rule (lambda 0.6, fixed gain, kernel sum, shared top m)", Scope::kRecal},
+    {"judge", "match|rejection", "how proposals are judged: same draw as the target's, or min(1, p/q)", Scope::kDrafting},
+    {"draft", "1..32", "tokens drafted per block; 3 and 7 fit kernels that work on 4 rows at a time", Scope::kDrafting},
+    {"capacity", "1..65536", "entries of the bank (N)", Scope::kRecal},
+    {"support", "1..1024", "tokens an entry holds (m)", Scope::kRecal},
+    {"neighbors", "1..256", "entries consulted per position (k)", Scope::kRecal},
+    {"sigma", "above 0, to 10", "width of the kernel over cosine distance", Scope::kRecal},
+    {"tau", "-1..1", "cosine from which an entry is updated rather than a new one made", Scope::kRecal},
+    {"eta", "above 0, to 1", "update rate of an entry", Scope::kRecal},
+    {"rate", "fixed|count|error", "how an entry's rate adapts: eta; a mean at first; by its own error", Scope::kRecal},
+    {"lambda", "0..10", "strength of the bias; 0 leaves the draft alone", Scope::kRecal},
+    {"clip", "above 0, to 100", "bound of a residual, nats", Scope::kRecal},
+    {"gain", "fixed|earned", "lambda everywhere, or as much of it as has earned acceptances in such contexts", Scope::kRecal},
+    {"weights", "sum|normalised", "how neighbours are combined", Scope::kRecal},
+    {"support-rule", "union|target|draft|intersection", "which tokens a residual is taken on: top m of p, q, both, or shared", Scope::kRecal},
+    {"renormalise", "on|off", "log-probabilities renormalised on the support first", Scope::kRecal},
+    {"key-type", "f32|f16", "how keys are stored", Scope::kRecal},
+    {"int8-scan", "on|off", "scan a rounded copy of the keys first", Scope::kRecal},
+    {"standardise", "on|off", "keys standardised per dimension", Scope::kRecal},
+}};
+
+template <class E>
+struct Choice {
+  const char* name;
+  E value;
+};
+
+template <class E, std::size_t N>
+Result<E> choose(const std::string& shown, const std::string& text, const std::array<Choice<E>, N>& choices) {
+  std::string names;
+  for (const auto& choice : choices) {
+    if (text == choice.name) return choice.value;
+    names += (names.empty() ? "" : ", ") + std::string(choice.name);
+  }
+  return Status(Code::kInvalid, fmt::format("{} is '{}'; it must be one of {}", shown, text, names));
+}
+
+template <class E, std::size_t N>
+std::string name_of(E value, const std::array<Choice<E>, N>& choices) {
+  for (const auto& choice : choices) {
+    if (choice.value == value) return choice.name;
+  }
+  return "?";
+}
+
+constexpr std::array<Choice<spec::JudgeRule>, 2> kJudges{{{"match", spec::JudgeRule::kMatch}, {"rejection", spec::JudgeRule::kRejection}}};
+constexpr std::array<Choice<bank::RateRule>, 3> kRates{{{"fixed", bank::RateRule::kFixed}, {"count", bank::RateRule::kCount}, {"error", bank::RateRule::kError}}};
+constexpr std::array<Choice<recal::GainRule>, 2> kGains{{{"fixed", recal::GainRule::kFixed}, {"earned", recal::GainRule::kEarned}}};
+constexpr std::array<Choice<recal::WeightRule>, 2> kWeights{{{"sum", recal::WeightRule::kSum}, {"normalised", recal::WeightRule::kNormalised}}};
+constexpr std::array<Choice<recal::SupportRule>, 4> kSupports{{{"union", recal::SupportRule::kUnion},
+                                                               {"target", recal::SupportRule::kTarget},
+                                                               {"draft", recal::SupportRule::kDraft},
+                                                               {"intersection", recal::SupportRule::kIntersection}}};
+constexpr std::array<Choice<bank::KeyType>, 2> kKeyTypes{{{"f32", bank::KeyType::kF32}, {"f16", bank::KeyType::kF16}}};
+constexpr std::array<Choice<bool>, 2> kOnOff{{{"on", true}, {"off", false}}};
+constexpr std::array<Choice<bool>, 2> kPresets{{{"default", false}, {"seed", true}}};
+
+Status set_whole(std::uint32_t& out, const std::string& shown, const std::string& text, std::uint32_t high) {
+  DRIFT_ASSIGN(const std::int64_t value, parse_int(shown, text, 1, high));
+  out = static_cast<std::uint32_t>(value);
+  return Status::ok();
+}
+
+Status set_real(float& out, const std::string& shown, const std::string& text, double low, double high, bool open_low) {
+  DRIFT_ASSIGN(const double value, parse_real(shown, text, low, high, open_low));
+  const auto narrow = static_cast<float>(value);
+  if (open_low && !(narrow > static_cast<float>(low))) return {Code::kInvalid, fmt::format("{} is '{}', too small to be told from {}", shown, text, low)};
+  out = narrow;
+  return Status::ok();
+}
+
+template <class E, std::size_t N>
+Status set_choice(E& out, const std::string& shown, const std::string& text, const std::array<Choice<E>, N>& choices) {
+  DRIFT_ASSIGN(out, choose(shown, text, choices));
+  return Status::ok();
+}
+
+// A preset replaces the method's values and leaves what a bank is made of alone.
+Status set_preset(Settings& s, const std::string& shown, const std::string& text) {
+  bool seed = false;
+  DRIFT_TRY(set_choice(seed, shown, text, kPresets));
+  const bank::BankConfig kept = s.recal.bank;
+  s.recal = seed ? recal::RecalConfig::seed() : recal::RecalConfig{};
+  s.recal.bank = kept;
+  return Status::ok();
+}
+
+Status apply(Settings& s, const std::string& key, const std::string& text, const std::string& shown) {
+  recal::RecalConfig& r = s.recal;
+  if (key == "preset") return set_preset(s, shown, text);
+  if (key == "judge") return set_choice(s.judge, shown, text, kJudges);
+  if (key == "draft") {
+    DRIFT_ASSIGN(const std::int64_t value, parse_int(shown, text, 1, decode::kMaxDraftTokens));
+    s.draft_tokens = static_cast<int>(value);
+    return Status::ok();
+  }
+  if (key == "capacity") return set_whole(r.bank.capacity, shown, text, bank::kMaxCapacity);
+  if (key == "support") return set_whole(r.bank.support, shown, text, bank::kMaxSupport);
+  if (key == "neighbors") return set_whole(r.neighbors, shown, text, bank::kMaxNeighbors);
+  if (key == "sigma") return set_real(r.sigma, shown, text, 0, 10, true);
+  if (key == "tau") return set_real(r.bank.tau, shown, text, -1, 1, false);
+  if (key == "eta") return set_real(r.bank.eta, shown, text, 0, 1, true);
+  if (key == "rate") return set_choice(r.bank.rate, shown, text, kRates);
+  if (key == "lambda") return set_real(r.lambda, shown, text, 0, 10, false);
+  if (key == "clip") return set_real(r.clip, shown, text, 0, 100, true);
+  if (key == "gain") return set_choice(r.gain, shown, text, kGains);
+  if (key == "weights") return set_choice(r.weights, shown, text, kWeights);
+  if (key == "support-rule") return set_choice(r.support, shown, text, kSupports);
+  if (key == "renormalise") return set_choice(r.renormalise, shown, text, kOnOff);
+  if (key == "key-type") return set_choice(r.bank.key_type, shown, text, kKeyTypes);
+  if (key == "int8-scan") return set_choice(r.bank.int8_scan, shown, text, kOnOff);
+  if (key == "standardise") return set_choice(r.bank.standardise, shown, text, kOnOff);
+  return {Code::kInvalid, fmt::format("{}: there is no setting '{}'", shown, key)};
+}
+
+std::string real(float value) { return fmt::format("{}", value); }
+
+}  // namespace
+
+std::span<const SettingInfo> setting_table() { return kTable; }
+
+const SettingInfo* find_setting(const std::string& key) {
+  const auto it = std::find_if(kTable.begin(), kTable.end(), [&](const SettingInfo& info) { return key == info.key; });
+  return it == kTable.end() ? nullptr : &*it;
+}
+
+Status set_setting(Settings& settings, const std::string& key, const std::string& value, const std::string& shown) {
+  Settings next = settings;
+  DRIFT_TRY(apply(next, key, value, shown));
+  next.given.insert(key);
+  settings = std::move(next);
+  return Status::ok();
+}
+
+std::string setting_value(const Settings& s, const std::string& key) {
+  const recal::RecalConfig& r = s.recal;
+  if (key == "judge") return name_of(s.judge, kJudges);
+  if (key == "draft") return std::to_string(s.draft_tokens);
+  if (key == "capacity") return std::to_string(r.bank.capacity);
+  if (key == "support") return std::to_string(r.bank.support);
+  if (key == "neighbors") return std::to_string(r.neighbors);
+  if (key == "sigma") return real(r.sigma);
+  if (key == "tau") return real(r.bank.tau);
+  if (key == "eta") return real(r.bank.eta);
+  if (key == "rate") return name_of(r.bank.rate, kRates);
+  if (key == "lambda") return real(r.lambda);
+  if (key == "clip") return real(r.clip);
+  if (key == "gain") return name_of(r.gain, kGains);
+  if (key == "weights") return name_of(r.weights, kWeights);
+  if (key == "support-rule") return name_of(r.support, kSupports);
+  if (key == "renormalise") return name_of(r.renormalise, kOnOff);
+  if (key == "key-type") return name_of(r.bank.key_type, kKeyTypes);
+  if (key == "int8-scan") return name_of(r.bank.int8_scan, kOnOff);
+  if (key == "standardise") return name_of(r.bank.standardise, kOnOff);
+  return {};
+}
+
+std::vector<std::pair<std::string, std::string>> effective_settings(const Settings& settings, decode::Mode mode) {
+  std::vector<std::pair<std::string, std::string>> out;
+  for (const SettingInfo& info : kTable) {
+    if (std::string(info.key) == "preset") continue;
+    if (info.scope == Scope::kDrafting && mode == decode::Mode::kOff) continue;
+    if (info.scope == Scope::kRecal && mode != decode::Mode::kDrift) continue;
+    out.emplace_back(info.key, setting_value(settings, info.key));
+  }
+  return out;
+}
+
+const char* mode_name(decode::Mode mode) {
+  switch (mode) {
+    case decode::Mode::kOff: return "off";
+    case decode::Mode::kStatic: return "static";
+    case decode::Mode::kDrift: return "drift";
+  }
+  return "?";
+}
+
+const char* judge_name(spec::JudgeRule rule) { return rule == spec::JudgeRule::kMatch ? "match" : "rejection"; }
+
+}  // namespace drift::cli

@@ -1,0 +1,51 @@
+// settings.hpp - everything that may differ between the modes of a comparison: one table of names, bounds and help.
+//
+// The same table makes the flags of `run` and `compare` (--sigma 0.2) and the keys of a mode list (drift:sigma=0.2).
+// Threads: plain values.
+#pragma once
+
+#include <set>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "drift/base/status.hpp"
+#include "drift/decode/stepper.hpp"
+#include "drift/recal/config.hpp"
+#include "drift/spec/judge.hpp"
+
+namespace drift::cli {
+
+struct Settings {
+  spec::JudgeRule judge = spec::JudgeRule::kMatch;
+  int draft_tokens = 3;
+  recal::RecalConfig recal;
+  std::set<std::string> given;  // keys set on purpose, not by default
+};
+
+enum class SettingScope { kAny, kDrafting, kRecal };  // every mode; static and drift; drift only
+
+struct SettingInfo {
+  const char* key;     // "sigma"; the flag is --sigma
+  const char* values;  // bounds, in words
+  const char* help;
+  SettingScope scope;
+};
+
+// In the order they are listed and applied on the command line (`preset` first, so that others override it).
+std::span<const SettingInfo> setting_table();
+const SettingInfo* find_setting(const std::string& key);
+
+// Sets one value. `shown` is how errors name it ("--sigma", "sigma in mode 'seed'").
+// Fails with kInvalid on an unknown key or a value outside its bounds; settings are then unchanged.
+Status set_setting(Settings& settings, const std::string& key, const std::string& value, const std::string& shown);
+// The effective value, in the words set_setting() reads. Requires: find_setting(key), not "preset".
+std::string setting_value(const Settings& settings, const std::string& key);
+// All effective (key, value) that matter in a mode, in table order.
+std::vector<std::pair<std::string, std::string>> effective_settings(const Settings& settings, decode::Mode mode);
+
+const char* mode_name(decode::Mode mode);
+const char* judge_name(spec::JudgeRule rule);
+
+}  // namespace drift::cli

@@ -1,0 +1,18 @@
+// verdict.hpp - the measured cost curves, and what they mean for drafting, in words.
+//
+// Threads: pure.
+#pragma once
+
+#include <string>
+
+#include "drift/control/cost_curve.hpp"
+
+namespace drift::cli {
+
+// Both curves as a small table: milliseconds, and multiples of one row. `draft` may be null.
+std::string curve_table(const control::CostCurve& target, const control::CostCurve* draft);
+
+// Whether blocks of `draft_tokens` pay when each proposal stands with chance `alpha`, and if not, which side loses.
+std::string verdict(const control::CostCurve& target, const control::CostCurve& draft, int draft_tokens, double alpha, const std::string& label);
+
+}  // namespace drift::cli
