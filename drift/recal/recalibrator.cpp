@@ -21,6 +21,13 @@ float kernel(float cosine, float sigma) {
   return std::exp(-distance * distance / (2.0f * sigma * sigma));
 }
 
+// log of the probability outside a support, floored: below a millionth it is rounding.
+double log_mass_outside(std::span<const float> logits, std::span<const Token> support, double log_z) {
+  double inside = 0.0;
+  for (const Token t : support) inside += std::exp(static_cast<double>(logits[static_cast<std::size_t>(t)]) - log_z);
+  return std::log(std::max(1.0 - inside, 1e-6));
+}
+
 }  // namespace
 
 Recalibrator::Recalibrator(const RecalConfig& config)
@@ -111,7 +118,7 @@ void Recalibrator::choose_support(std::span<const float> draft_logits, std::span
 void Recalibrator::residual(std::span<const float> draft_logits, std::span<const float> target_logits, spec::SparseResidual& out) {
   choose_support(draft_logits, target_logits);
   double log_zp, log_zq;
-  if (config_.renormalise && !support_.empty()) {
+  if (config_.renormalise && !config_.centre && !support_.empty()) {
     std::vector<float> on_support(support_.size());
     const auto normaliser = [&](std::span<const float> logits) {
       for (std::size_t i = 0; i < support_.size(); ++i) on_support[i] = logits[static_cast<std::size_t>(support_[i])];
@@ -122,6 +129,11 @@ void Recalibrator::residual(std::span<const float> draft_logits, std::span<const
   } else {
     log_zp = simd::log_sum_exp(target_logits);
     log_zq = simd::log_sum_exp(draft_logits);
+  }
+  if (config_.centre && !support_.empty()) {
+    // The same subtraction, with the mass outside the support as the common measure.
+    log_zp += log_mass_outside(target_logits, support_, log_zp);
+    log_zq += log_mass_outside(draft_logits, support_, log_zq);
   }
   out.tokens = support_;
   out.values.resize(support_.size());
