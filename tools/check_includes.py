@@ -38,7 +38,7 @@ ENGINE_LAYERS = {"base", "engine", "trace"}
 # The product may not include these roots at all; composition roots may include anything.
 ROOTS = ("engines", "cli", "server", "lab", "bench", "train")
 LLAMA_HEADER = re.compile(r"^(llama(-[a-z-]+)?|ggml(-[a-z0-9-]+)?|gguf)\.h$")
-LLAMA_PLACES = ("engines/llama/", "tests/cpu_kernels_test.cpp")
+LLAMA_PLACES = ("engines/llama/", "tests/contract/llama_", "tests/cpu_kernels_test.cpp")
 
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"]+)[>"]')
 SOURCES = (".h", ".hpp", ".c", ".cpp", ".cc")
