@@ -1,4 +1,4 @@
-# The installed package: libdrift, its headers, drift-config.cmake (target drift::drift), drift.pc, the drift program.
+# The installed package: libdrift, its headers, drift-config.cmake (target drift::drift), drift.pc. (cli/ installs the program itself.)
 include(CMakePackageConfigHelpers)
 
 install(TARGETS drift EXPORT drift-targets
@@ -7,10 +7,6 @@ install(TARGETS drift EXPORT drift-targets
   RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/drift" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}"
   FILES_MATCHING PATTERN "*.h" PATTERN "*.hpp" PATTERN "*-inl.*" EXCLUDE)
-# The program's target is drift_cli, its file is called drift.
-if(TARGET drift_cli)
-  install(TARGETS drift_cli RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
-endif()
 install(FILES LICENSE THIRD_PARTY.md DESTINATION "${CMAKE_INSTALL_DOCDIR}")
 
 set(package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/drift")
