@@ -44,6 +44,12 @@ using I8 = hn::Rebind<std::int8_t, I16>;    // as many bytes as I16 has words
 constexpr int kRows = 4;  // rows per pass: one load of the query serves all of them
 constexpr int kAcc = 2;   // running sums per row, to hide the latency of the multiply-add
 
+// Bytes ahead of the present row that are asked for early. Rows follow each other in memory, so they are needed soon, by this
+// row or one of the next; the CPU's own prefetchers lose the thread at the end of each row. Measured on Sapphire Rapids with
+// keys larger than the cache: f16 and int8 scans about twice as fast as without, 4 and 8 KiB alike, 2 KiB less.
+constexpr int kFetchAhead = 4'096;
+HWY_INLINE void fetch_ahead(const void* p) { __builtin_prefetch(static_cast<const char*>(p) + kFetchAhead); }
+
 HWY_INLINE hn::Vec<F> load_floats(const float* p) { return hn::LoadU(F(), p); }
 HWY_INLINE hn::Vec<F> load_floats(const f16_bits* p) { return hn::PromoteTo(F(), hn::BitCast(F16(), hn::LoadU(U16(), p))); }
 
@@ -61,7 +67,11 @@ HWY_INLINE void dot_block(const T* HWY_RESTRICT rows, std::size_t stride, const 
   for (; i + kAcc * lanes <= dim; i += kAcc * lanes) {
     for (int a = 0; a < kAcc; ++a) {
       const auto q = hn::LoadU(d, query + i + a * lanes);
-      for (int r = 0; r < kCount; ++r) sum[r][a] = hn::MulAdd(load_floats(rows + r * stride + i + a * lanes), q, sum[r][a]);
+      for (int r = 0; r < kCount; ++r) {
+        const T* const p = rows + r * stride + i + a * lanes;
+        if (kCount > 1 && (sizeof(T) == sizeof(float) || a % 2 == 0)) fetch_ahead(p);  // about once per cache line
+        sum[r][a] = hn::MulAdd(load_floats(p), q, sum[r][a]);
+      }
     }
   }
   for (; i + lanes <= dim; i += lanes) {
@@ -111,6 +121,18 @@ HWY_INLINE void dot_block_i8(const std::int8_t* HWY_RESTRICT rows, std::size_t s
   hn::Vec<I32> odd[kCount];
   for (int r = 0; r < kCount; ++r) even[r] = odd[r] = hn::Zero(d32);
   std::size_t i = 0;
+  for (; i + 2 * lanes <= dim; i += 2 * lanes) {
+    const auto q0 = hn::PromoteTo(d16, hn::LoadU(d8, query + i));
+    const auto q1 = hn::PromoteTo(d16, hn::LoadU(d8, query + i + lanes));
+    for (int r = 0; r < kCount; ++r) {
+      const std::int8_t* const p = rows + r * stride + i;
+      if (kCount > 1) fetch_ahead(p);
+      const auto x0 = hn::PromoteTo(d16, hn::LoadU(d8, p));
+      const auto x1 = hn::PromoteTo(d16, hn::LoadU(d8, p + lanes));
+      even[r] = hn::ReorderWidenMulAccumulate(d32, x0, q0, even[r], odd[r]);
+      even[r] = hn::ReorderWidenMulAccumulate(d32, x1, q1, even[r], odd[r]);
+    }
+  }
   for (; i + lanes <= dim; i += lanes) {
     const auto q = hn::PromoteTo(d16, hn::LoadU(d8, query + i));
     for (int r = 0; r < kCount; ++r) {
