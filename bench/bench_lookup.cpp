@@ -3,7 +3,7 @@
 //
 // "read" is the faster of two plain loops over as many bytes as the f32 keys have, so a row says how near the scan comes to
 // merely reading its keys at that working set. "read 1 GiB" is the same for a buffer larger than any cache.
-#include <cstring>
+#include <array>
 #include <functional>
 #include <memory>
 
@@ -25,10 +25,12 @@ constexpr std::size_t kNeighbors = 8;
 constexpr std::size_t kQueries = 8;
 using Found = std::array<bank::Neighbor, kNeighbors>;
 
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) && \
+    !defined(__SANITIZE_THREAD__)
 __attribute__((target_clones("avx512f", "avx2", "default")))
 #endif
-std::uint64_t read_words(const std::uint64_t* words, std::size_t count) {
+std::uint64_t
+read_words(const std::uint64_t* words, std::size_t count) {
   std::uint64_t sums[64] = {};
   for (std::size_t i = 0; i + 64 <= count; i += 64)
     for (std::size_t j = 0; j < 64; ++j) sums[j] ^= words[i + j];
@@ -57,7 +59,7 @@ struct Contender {
   std::string name;
   double bytes = 0;  // key bytes one lookup reads
   std::function<std::size_t(std::span<const float>, Found&)> lookup;
-  std::vector<double> ns;            // per lookup, one sample a round
+  std::vector<double> ns;  // per lookup, one sample a round
   std::array<Found, kQueries> found{};
 };
 
@@ -72,14 +74,19 @@ Contender drift_contender(const char* name, std::uint32_t n, std::uint32_t d, ba
   std::shared_ptr<bank::KeyIndex> index = bank::make_vector_index(config);
   for (std::uint32_t i = 0; i < n; ++i) index->assign(i, bank::KeyView{keys.span().subspan(std::size_t{i} * d, d)});
   const double element = int8_scan ? 1 : type == bank::KeyType::kF16 ? 2 : 4;
-  return {name, element * n * d, [index, n](std::span<const float> q, Found& out) { return index->nearest(bank::KeyView{q}, n, out); }, {}, {}};
+  return {name,
+          element * n * d,
+          [index, n](std::span<const float> q, Found& out) { return index->nearest(bank::KeyView{q}, n, out); },
+          {},
+          {}};
 }
 
 #ifdef DRIFT_BENCH_FAISS
 Contender faiss_contender(std::uint32_t n, std::uint32_t d, const AlignedBuffer<float>& keys) {
   auto index = std::make_shared<faiss::IndexFlatIP>(d);
   index->add(n, keys.data());
-  return {"faiss f32", 4.0 * n * d,
+  return {"faiss f32",
+          4.0 * n * d,
           [index](std::span<const float> q, Found& out) {
             float scores[kNeighbors];
             faiss::Index::idx_t ids[kNeighbors];
@@ -87,7 +94,8 @@ Contender faiss_contender(std::uint32_t n, std::uint32_t d, const AlignedBuffer<
             for (std::size_t i = 0; i < kNeighbors; ++i) out[i] = {static_cast<EntryId>(ids[i]), scores[i]};
             return kNeighbors;
           },
-          {}, {}};
+          {},
+          {}};
 }
 #endif
 
@@ -159,11 +167,21 @@ bool run_shape(const Shape& shape, const Options& options, double big_read_gbps,
     const double gbps = c.bytes / s.median;
     const double versus = faiss ? summarise(faiss->ns).median / s.median : 0;
     const double r = recall(c, reference);
-    std::printf("%6u %5u  %-10s %12.0f  [%10.0f %10.0f] %7.2f %8.0f%% %8.0f%% %8.2fx %7.3f  %08x\n", shape.n, shape.d, c.name.c_str(),
-                s.median, s.low, s.high, gbps, 100 * gbps / read_gbps, 100 * gbps / big_read_gbps, versus, r, result_hash(c));
-    json.add().number("n", shape.n).number("d", shape.d).text("what", c.name).number("ns_median", s.median).number("ns_p25", s.low)
-        .number("ns_p75", s.high).number("gb_per_s", gbps).number("read_gb_per_s_same_size", read_gbps)
-        .number("read_gb_per_s_1gib", big_read_gbps).number("speed_vs_faiss_f32", versus).number("recall_at_8", r)
+    std::printf("%6u %5u  %-10s %12.0f  [%10.0f %10.0f] %7.2f %8.0f%% %8.0f%% %8.2fx %7.3f  %08x\n", shape.n, shape.d,
+                c.name.c_str(), s.median, s.low, s.high, gbps, 100 * gbps / read_gbps, 100 * gbps / big_read_gbps, versus, r,
+                result_hash(c));
+    json.add()
+        .number("n", shape.n)
+        .number("d", shape.d)
+        .text("what", c.name)
+        .number("ns_median", s.median)
+        .number("ns_p25", s.low)
+        .number("ns_p75", s.high)
+        .number("gb_per_s", gbps)
+        .number("read_gb_per_s_same_size", read_gbps)
+        .number("read_gb_per_s_1gib", big_read_gbps)
+        .number("speed_vs_faiss_f32", versus)
+        .number("recall_at_8", r)
         .number("result_hash", result_hash(c));
     // Sums in different order may swap near-equal neighbours; more than that is an error.
     if (c.name.find("f32") != std::string::npos && r < 0.98) good = false;
@@ -178,19 +196,22 @@ int run(const Options& options) {
   std::string faiss_text = "not built in";
 #ifdef DRIFT_BENCH_FAISS
   omp_set_num_threads(1);
-  faiss_text = std::to_string(FAISS_VERSION_MAJOR) + "." + std::to_string(FAISS_VERSION_MINOR) + "." + std::to_string(FAISS_VERSION_PATCH) +
-               ", compile options: " + faiss::get_compile_options() + "(no AVX2 listed: plain x86-64, SSE2)";
+  faiss_text = std::to_string(FAISS_VERSION_MAJOR) + "." + std::to_string(FAISS_VERSION_MINOR) + "." +
+               std::to_string(FAISS_VERSION_PATCH) + ", compile options: " + faiss::get_compile_options() +
+               "(no AVX2 listed: plain x86-64, SSE2)";
 #endif
-  std::printf("Highway target %s; FAISS %s; one thread, one query, k = %zu\n", simd::target_name(), faiss_text.c_str(), kNeighbors);
+  std::printf("Highway target %s; FAISS %s; one thread, one query, k = %zu\n", simd::target_name(), faiss_text.c_str(),
+              kNeighbors);
   const AlignedBuffer<float> big((options.smoke ? std::size_t{1} << 20 : std::size_t{1} << 30) / sizeof(float));
   std::vector<double> reads;
   for (int i = 0; i < (options.smoke ? 1 : 5); ++i) reads.push_back(static_cast<double>(big.bytes()) / read_ns(big, 1));
   const double big_read_gbps = summarise(reads).median;
   std::printf("read bandwidth, one thread, %zu MiB: %.2f GB/s\n", big.bytes() >> 20, big_read_gbps);
-  std::printf("%6s %5s  %-10s %12s  %23s %7s %9s %9s %9s %7s  %s\n", "N", "d", "what", "ns/lookup", "[quartiles]", "GB/s", "of read",
-              "of 1GiB", "vs faiss", "recall", "hash");
+  std::printf("%6s %5s  %-10s %12s  %23s %7s %9s %9s %9s %7s  %s\n", "N", "d", "what", "ns/lookup", "[quartiles]", "GB/s",
+              "of read", "of 1GiB", "vs faiss", "recall", "hash");
   std::vector<std::uint32_t> ns = options.n, ds = options.d;
-  if (ns.empty()) ns = options.smoke ? std::vector<std::uint32_t>{64, 300} : std::vector<std::uint32_t>{1'024, 4'096, 16'384, 65'536};
+  if (ns.empty())
+    ns = options.smoke ? std::vector<std::uint32_t>{64, 300} : std::vector<std::uint32_t>{1'024, 4'096, 16'384, 65'536};
   if (ds.empty()) ds = options.smoke ? std::vector<std::uint32_t>{64, 70} : std::vector<std::uint32_t>{64, 896, 2'560};
   JsonRows json;
   bool good = true;

@@ -44,7 +44,8 @@ struct Options {
 inline std::vector<std::uint32_t> parse_list(const std::string& text) {
   std::vector<std::uint32_t> result;
   std::stringstream in(text);
-  for (std::string item; std::getline(in, item, ',');) result.push_back(static_cast<std::uint32_t>(std::strtoul(item.c_str(), nullptr, 10)));
+  for (std::string item; std::getline(in, item, ',');)
+    result.push_back(static_cast<std::uint32_t>(std::strtoul(item.c_str(), nullptr, 10)));
   return result;
 }
 
@@ -53,11 +54,16 @@ inline Options parse_options(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     const std::string name = argv[i];
     const bool has_value = i + 1 < argc;
-    if (name == "--smoke") options.smoke = true;
-    else if (name == "--json" && has_value) options.json = argv[++i];
-    else if (name == "--n" && has_value) options.n = parse_list(argv[++i]);
-    else if (name == "--d" && has_value) options.d = parse_list(argv[++i]);
-    else if (name == "--rounds" && has_value) options.rounds = std::max(1, std::atoi(argv[++i]));
+    if (name == "--smoke")
+      options.smoke = true;
+    else if (name == "--json" && has_value)
+      options.json = argv[++i];
+    else if (name == "--n" && has_value)
+      options.n = parse_list(argv[++i]);
+    else if (name == "--d" && has_value)
+      options.d = parse_list(argv[++i]);
+    else if (name == "--rounds" && has_value)
+      options.rounds = std::max(1, std::atoi(argv[++i]));
     else {
       std::fprintf(stderr, "usage: %s [--smoke] [--json FILE] [--n LIST] [--d LIST] [--rounds R]\n", argv[0]);
       std::exit(2);

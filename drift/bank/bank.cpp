@@ -48,16 +48,22 @@ Bank::Impl::Impl(const BankConfig& bank_config)
 void Bank::Impl::link_newest(EntryId id) {
   older[id] = newest;
   newer[id] = kNoEntry;
-  if (newest != kNoEntry) newer[newest] = id;
-  else oldest = id;
+  if (newest != kNoEntry)
+    newer[newest] = id;
+  else
+    oldest = id;
   newest = id;
 }
 
 void Bank::Impl::unlink(EntryId id) {
-  if (older[id] != kNoEntry) newer[older[id]] = newer[id];
-  else oldest = newer[id];
-  if (newer[id] != kNoEntry) older[newer[id]] = older[id];
-  else newest = older[id];
+  if (older[id] != kNoEntry)
+    newer[older[id]] = newer[id];
+  else
+    oldest = newer[id];
+  if (newer[id] != kNoEntry)
+    older[newer[id]] = older[id];
+  else
+    newest = older[id];
 }
 
 void Bank::Impl::touch(EntryId id) {
@@ -106,10 +112,11 @@ float Bank::Impl::rate_of(EntryId id, const Lesson& lesson) {
   if (config.rate == RateRule::kFixed) return config.eta;
   if (config.rate == RateRule::kCount) return std::max(config.eta, 1.0f / (static_cast<float>(counts[id]) + 1.0f));
   double apart = 0, total = 0;
-  merge_tokens({tokens_of(id), lengths[id]}, {values_of(id), lengths[id]}, lesson.tokens, lesson.values, [&](Token, float b, float r) {
-    apart += std::fabs(double{r} - double{b});
-    total += std::fabs(double{r}) + std::fabs(double{b});
-  });
+  merge_tokens({tokens_of(id), lengths[id]}, {values_of(id), lengths[id]}, lesson.tokens, lesson.values,
+               [&](Token, float b, float r) {
+                 apart += std::fabs(double{r} - double{b});
+                 total += std::fabs(double{r}) + std::fabs(double{b});
+               });
   const float miss = total > 0 ? static_cast<float>(apart / total) : 0.0f;
   errors[id] = std::clamp(kErrorDecay * errors[id] + (1.0f - kErrorDecay) * miss, 0.0f, 1.0f);
   return std::clamp(errors[id], config.eta, 1.0f);
@@ -179,8 +186,10 @@ void Bank::Impl::learn(const Lesson& lesson) {
     DRIFT_CHECK(std::isfinite(lesson.values[i]), "a residual is finite");
   }
   Neighbor best;
-  if (find_nearest(lesson, best) && best.score >= config.tau) update(best.entry, lesson);
-  else allocate(lesson);
+  if (find_nearest(lesson, best) && best.score >= config.tau)
+    update(best.entry, lesson);
+  else
+    allocate(lesson);
 }
 
 void Bank::Impl::clear() {
@@ -207,7 +216,8 @@ Result<std::unique_ptr<Bank>> Bank::create(const BankConfig& config) {
   try {
     return std::unique_ptr<Bank>(new Bank(std::make_unique<Impl>(config)));
   } catch (const std::bad_alloc&) {
-    return {Code::kLimit, "bank: no memory for " + std::to_string(config.bytes()) + " bytes; lower the capacity, or use f16 keys"};
+    return {Code::kLimit,
+            "bank: no memory for " + std::to_string(config.bytes()) + " bytes; lower the capacity, or use f16 keys"};
   }
 }
 

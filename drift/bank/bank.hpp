@@ -31,10 +31,10 @@ struct EntryView {
 
 // One verified position, ready to teach: made by recal, consumed by commit().
 struct Lesson {
-  std::span<const float> key;          // [key_dim], unit length, as used in the lookup
-  std::span<const Neighbor> neighbors; // what the lookup found in the frozen bank, best first (spares a second scan)
-  std::span<const Token> tokens;       // residual support, ascending, unique; at most kMaxLessonTokens
-  std::span<const float> values;       // finite
+  std::span<const float> key;           // [key_dim], unit length, as used in the lookup
+  std::span<const Neighbor> neighbors;  // what the lookup found in the frozen bank, best first (spares a second scan)
+  std::span<const Token> tokens;        // residual support, ascending, unique; at most kMaxLessonTokens
+  std::span<const float> values;        // finite
 };
 
 struct BankStats {
@@ -50,13 +50,13 @@ struct BankImage {
   BankConfig config;
   std::uint32_t size = 0;
   std::uint64_t use_counter = 0;
-  std::vector<std::uint32_t> lengths;    // tokens held per entry
+  std::vector<std::uint32_t> lengths;  // tokens held per entry
   std::vector<std::uint32_t> counts;
   std::vector<std::uint64_t> last_used;  // distinct, so the order of use is part of the content
   std::vector<float> errors;             // running residual error (RateRule::kError)
   std::vector<Token> tokens;
   std::vector<float> values;
-  std::vector<std::byte> keys;           // [size * record_bytes]
+  std::vector<std::byte> keys;  // [size * record_bytes]
 };
 
 class Snapshot;  // snapshot.hpp

@@ -78,15 +78,14 @@ struct Snapshot::Impl {
   void before_change(EntryId id);
   bool done() const { return cursor == image.size; }
 
-  const Bank::Impl* bank;           // null once done
-  Bank::Impl* attached = nullptr;   // the same, while its commits must tell us
+  const Bank::Impl* bank;          // null once done
+  Bank::Impl* attached = nullptr;  // the same, while its commits must tell us
   BankImage image;
-  std::uint32_t cursor = 0;         // entries below are in the image
-  std::size_t record_bytes = 0;     // one saved entry: tokens, values, key
+  std::uint32_t cursor = 0;      // entries below are in the image
+  std::size_t record_bytes = 0;  // one saved entry: tokens, values, key
   std::uint32_t saved_count = 0;
-  std::uint32_t saved_limit = 0;
-  std::vector<std::uint32_t> saved_slot;      // [size] 1 + place in `saved`, 0 if not saved
-  std::unique_ptr<std::byte[]> saved;         // [saved_limit * record_bytes], pages touched when used
+  std::vector<std::uint32_t> saved_slot;  // [size] 1 + place in `saved`, 0 if not saved
+  std::unique_ptr<std::byte[]> saved;     // [size * record_bytes], pages touched when used
   std::vector<std::byte> key_scratch;
 
  private:

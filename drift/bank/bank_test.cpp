@@ -45,8 +45,10 @@ class NaiveBank {
     for (const EntryId id : touched) entries_[id].last_used = ++clock_;
     for (const OwnedLesson& lesson : lessons) {
       const auto best = nearest(lesson.key, 1);
-      if (!best.empty() && best[0].score >= config_.tau) update(entries_[best[0].entry], lesson);
-      else allocate(lesson);
+      if (!best.empty() && best[0].score >= config_.tau)
+        update(entries_[best[0].entry], lesson);
+      else
+        allocate(lesson);
     }
   }
 
@@ -266,12 +268,12 @@ TEST(Bank, ReportsItsBytesExactly) {
         auto bank = Bank::create(config).value();
         // By hand, array by array: 37 entries.
         const std::uint64_t row = type == KeyType::kF32 ? (dim + 15) / 16 * 64 : (dim + 31) / 32 * 64;
-        std::uint64_t want = 37 * row + dim * 4;                  // keys of record, one key of scratch
+        std::uint64_t want = 37 * row + dim * 4;  // keys of record, one key of scratch
         if (int8_scan) want += 37 * ((dim + 63) / 64 * 64) + 37 * 4;
-        want += 37 * (5 * 4 + 5 * 4);                             // tokens, values
-        want += 37 * (4 + 4 + 8 + 4);                             // lengths, counts, last_used, errors
-        want += 37 * (4 + 4 + 4 + 1);                             // order of use, changed entries
-        want += (5 + 2'048) * 8;                                  // one merge
+        want += 37 * (5 * 4 + 5 * 4);  // tokens, values
+        want += 37 * (4 + 4 + 8 + 4);  // lengths, counts, last_used, errors
+        want += 37 * (4 + 4 + 4 + 1);  // order of use, changed entries
+        want += (5 + 2'048) * 8;       // one merge
         EXPECT_EQ(bank->bytes(), want);
         EXPECT_EQ(config.bytes(), want);
       }

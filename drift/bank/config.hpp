@@ -20,13 +20,13 @@ enum class RateRule : std::uint8_t {
   kError = 2,
 };
 
-inline constexpr std::uint32_t kMaxCapacity = 65'536;   // N
-inline constexpr std::uint32_t kMaxKeyDim = 16'384;     // d
-inline constexpr std::uint32_t kMaxSupport = 1'024;     // m
-inline constexpr std::uint32_t kMaxNeighbors = 256;     // k
+inline constexpr std::uint32_t kMaxCapacity = 65'536;  // N
+inline constexpr std::uint32_t kMaxKeyDim = 16'384;    // d
+inline constexpr std::uint32_t kMaxSupport = 1'024;    // m
+inline constexpr std::uint32_t kMaxNeighbors = 256;    // k
 inline constexpr std::uint32_t kMaxVocab = 1u << 24;
 inline constexpr std::uint32_t kMaxLessonTokens = 2 * kMaxSupport;  // tokens one lesson may bring: the union of two top-m sets
-inline constexpr std::uint64_t kMaxBankBytes = 4ull << 30;  // all arrays of one bank together
+inline constexpr std::uint64_t kMaxBankBytes = 4ull << 30;          // all arrays of one bank together
 
 struct BankConfig {
   std::uint32_t capacity = 4'096;  // N, entries; 1 .. kMaxCapacity
@@ -34,10 +34,10 @@ struct BankConfig {
   std::uint32_t support = 32;      // m, tokens an entry may hold; 1 .. kMaxSupport
   std::uint32_t vocab = 0;         // token ids are 0 .. vocab-1; 1 .. 2^24
   KeyType key_type = KeyType::kF32;
-  bool int8_scan = false;          // scan a rounded int8 copy first, rescore the best by the key of record
-  bool standardise = false;        // keys are standardised per dimension; statistics learned at commits, frozen after 1,024
-  float tau = 0.99f;               // cosine from which an entry is updated rather than a new one made; [-1, 1]
-  float eta = 0.3f;                // update rate; (0, 1]
+  bool int8_scan = false;    // scan a rounded int8 copy first, rescore the best by the key of record
+  bool standardise = false;  // keys are standardised per dimension; statistics learned at commits, frozen after 1,024
+  float tau = 0.99f;         // cosine from which an entry is updated rather than a new one made; [-1, 1]
+  float eta = 0.3f;          // update rate; (0, 1]
   RateRule rate = RateRule::kFixed;
 
   // Fails with kInvalid naming the field, its value and its bounds; kLimit if the bank would exceed kMaxBankBytes.

@@ -17,7 +17,9 @@ Status check_sizes(const BankImage& image, std::size_t record_bytes) {
   if (n > image.config.capacity)
     return corrupt("size " + std::to_string(n) + " exceeds the capacity " + std::to_string(image.config.capacity));
   const auto expect = [](const char* name, std::size_t have, std::size_t want) {
-    return have == want ? Status::ok() : corrupt(std::string(name) + " has " + std::to_string(have) + " elements, " + std::to_string(want) + " expected");
+    return have == want
+               ? Status::ok()
+               : corrupt(std::string(name) + " has " + std::to_string(have) + " elements, " + std::to_string(want) + " expected");
   };
   DRIFT_TRY(expect("lengths", image.lengths.size(), n));
   DRIFT_TRY(expect("counts", image.counts.size(), n));
@@ -32,7 +34,8 @@ Status check_residual(const BankImage& image, std::size_t id) {
   const std::size_t support = image.config.support;
   const std::string entry = "entry " + std::to_string(id) + ": ";
   const std::size_t length = image.lengths[id];
-  if (length > support) return corrupt(entry + "holds " + std::to_string(length) + " tokens, the support is " + std::to_string(support));
+  if (length > support)
+    return corrupt(entry + "holds " + std::to_string(length) + " tokens, the support is " + std::to_string(support));
   Token last = -1;
   for (std::size_t i = 0; i < support; ++i) {
     const Token token = image.tokens[id * support + i];
@@ -59,7 +62,8 @@ Status check_image(const BankImage& image, const KeyIndex& keys) {
     const std::string entry = "entry " + std::to_string(id) + ": ";
     if (image.counts[id] == 0) return corrupt(entry + "count is 0");
     if (image.last_used[id] == 0 || image.last_used[id] > image.use_counter)
-      return corrupt(entry + "last use " + std::to_string(image.last_used[id]) + " is outside 1 .. " + std::to_string(image.use_counter));
+      return corrupt(entry + "last use " + std::to_string(image.last_used[id]) + " is outside 1 .. " +
+                     std::to_string(image.use_counter));
     if (!(image.errors[id] >= 0.0f && image.errors[id] <= 1.0f)) return corrupt(entry + "the running error is outside [0, 1]");
     const Status key = keys.check_record(std::span(image.keys).subspan(id * keys.record_bytes(), keys.record_bytes()));
     if (!key.is_ok()) return corrupt(entry + key.message());
@@ -98,9 +102,10 @@ Result<std::unique_ptr<Bank>> Bank::from_image(const BankImage& image) {
 
 Status Bank::restore(const BankImage& image) {
   if (!(image.config == impl_->config))
-    return {Code::kForeign, "bank image: its configuration (N " + std::to_string(image.config.capacity) + ", d " + std::to_string(image.config.key_dim) +
-                                ", m " + std::to_string(image.config.support) + ", ...) is not this bank's (N " + std::to_string(impl_->config.capacity) +
-                                ", d " + std::to_string(impl_->config.key_dim) + ", m " + std::to_string(impl_->config.support) +
+    return {Code::kForeign, "bank image: its configuration (N " + std::to_string(image.config.capacity) + ", d " +
+                                std::to_string(image.config.key_dim) + ", m " + std::to_string(image.config.support) +
+                                ", ...) is not this bank's (N " + std::to_string(impl_->config.capacity) + ", d " +
+                                std::to_string(impl_->config.key_dim) + ", m " + std::to_string(impl_->config.support) +
                                 ", ...); make a bank from the image instead"};
   DRIFT_TRY(check_image(image, *impl_->keys));
   impl_->load(image);

@@ -29,10 +29,10 @@ constexpr std::size_t merge_slots(const BankConfig& c) { return std::size_t{c.su
 // Arrays of Bank::Impl.
 constexpr std::uint64_t entry_bytes(const BankConfig& c) {
   const std::uint64_t n = c.capacity;
-  return n * c.support * (sizeof(Token) + sizeof(float))                       // tokens, values
+  return n * c.support * (sizeof(Token) + sizeof(float))                            // tokens, values
          + n * (2 * sizeof(std::uint32_t) + sizeof(std::uint64_t) + sizeof(float))  // lengths, counts, last_used, errors
-         + n * 3 * sizeof(EntryId)                                             // older, newer, changed list
-         + n * sizeof(std::uint8_t)                                            // changed flags
+         + n * 3 * sizeof(EntryId)                                                  // older, newer, changed list
+         + n * sizeof(std::uint8_t)                                                 // changed flags
          + merge_slots(c) * sizeof(TokenValue);
 }
 

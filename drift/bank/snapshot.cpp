@@ -6,16 +6,9 @@
 
 #include "drift/bank/bank_impl.hpp"
 #include "drift/base/check.hpp"
+#include "drift/base/huge_pages.hpp"
 
 namespace drift::bank {
-namespace {
-
-// Entries that may be saved ahead of the cursor. Copying the largest bank takes some 160 calls of advance(4 MiB) and a step
-// changes a handful of entries, so this is ample; if it does run out, the rest is copied at once.
-constexpr std::uint32_t kSavedLimit = 4'096;
-
-}  // namespace
-
 Snapshot::Impl::Impl(const Bank::Impl& source) : bank(&source) {
   image.config = source.config;
   image.size = source.size;
@@ -31,6 +24,9 @@ Snapshot::Impl::Impl(const Bank::Impl& source) : bank(&source) {
   image.tokens.reserve(n * support);
   image.values.reserve(n * support);
   image.keys.reserve(n * key_bytes);
+  advise_huge_pages(image.tokens.data(), n * support * sizeof(Token));
+  advise_huge_pages(image.values.data(), n * support * sizeof(float));
+  advise_huge_pages(image.keys.data(), n * key_bytes);
   record_bytes = support * (sizeof(Token) + sizeof(float)) + key_bytes;
   saved_slot.assign(n, 0);
   key_scratch.resize(key_bytes);
@@ -39,8 +35,8 @@ Snapshot::Impl::Impl(const Bank::Impl& source) : bank(&source) {
 Snapshot::Impl::~Impl() { detach(); }
 
 void Snapshot::Impl::attach(Bank::Impl& owner) {
-  saved_limit = std::min(image.size, kSavedLimit);
-  saved = std::make_unique_for_overwrite<std::byte[]>(saved_limit * record_bytes);
+  // Room for every entry, so that no commit has to wait for the rest to be copied; pages are touched only when used.
+  saved = std::make_unique_for_overwrite<std::byte[]>(image.size * record_bytes);
   attached = &owner;
   owner.snapshot = this;
 }
@@ -79,7 +75,8 @@ void Snapshot::Impl::append(EntryId id) {
 
 void Snapshot::Impl::advance(std::size_t budget_bytes) {
   const std::size_t entries = std::max<std::size_t>(1, budget_bytes / record_bytes);
-  const std::uint32_t end = static_cast<std::uint32_t>(std::min<std::size_t>(image.size, cursor + std::min<std::size_t>(entries, image.size)));
+  const std::uint32_t end =
+      static_cast<std::uint32_t>(std::min<std::size_t>(image.size, cursor + std::min<std::size_t>(entries, image.size)));
   for (; cursor < end; ++cursor) append(cursor);
   if (done()) {
     detach();
@@ -89,10 +86,6 @@ void Snapshot::Impl::advance(std::size_t budget_bytes) {
 
 void Snapshot::Impl::before_change(EntryId id) {
   if (id < cursor || id >= image.size || saved_slot[id] != 0) return;
-  if (saved_count == saved_limit) {
-    advance(~std::size_t{0});
-    return;
-  }
   read_entry(id, saved.get() + saved_count * record_bytes);
   saved_slot[id] = ++saved_count;
 }
@@ -101,7 +94,8 @@ Snapshot::Snapshot(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Snapshot::~Snapshot() = default;
 
 Result<std::unique_ptr<Snapshot>> Snapshot::start(Bank& bank) {
-  if (bank.impl_->snapshot != nullptr) return {Code::kBusy, "snapshot: one is already running on this bank; wait until it is done"};
+  if (bank.impl_->snapshot != nullptr)
+    return {Code::kBusy, "snapshot: one is already running on this bank; wait until it is done"};
   try {
     auto impl = std::make_unique<Impl>(*bank.impl_);
     impl->attach(*bank.impl_);

@@ -4,7 +4,8 @@
 // be changed by commit() is copied first. When done() the image equals the bank at start(), bit for bit.
 // Threads: start, advance and the bank's commits on the bank's thread; take() the image anywhere once done().
 // Cost: start() copies 20 bytes an entry, advance(budget) about `budget` bytes (at least one entry); one snapshot per bank at
-// a time. Changed entries wait in a fixed side buffer of 4,096; should it overflow, the rest is copied at once.
+// a time. The image and a side buffer for changed entries are reserved whole, but their pages are touched only as they fill, so
+// the price of fresh pages is paid in advance() and bounded by its budget. Figures: docs/performance.md.
 #pragma once
 
 #include <memory>
@@ -13,12 +14,16 @@
 
 namespace drift::bank {
 
+// A good budget for advance() between two decoding steps: the largest bank is copied in some 700 steps.
+inline constexpr std::size_t kSnapshotStepBytes = std::size_t{1} << 20;
+
 class Snapshot {
  public:
   // Allocates the image (touches no page yet beyond what the allocator does). Fails with kBusy if one is running on this bank,
   // kLimit if memory cannot be had.
   static Result<std::unique_ptr<Snapshot>> start(Bank& bank);
   ~Snapshot();
+  // Copies the next entries, about budget_bytes of them and at least one. Does nothing once done().
   void advance(std::size_t budget_bytes);
   bool done() const;
   // Requires: done().

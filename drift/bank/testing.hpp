@@ -67,7 +67,8 @@ inline OwnedLesson random_lesson(const BankConfig& config, std::mt19937& rng) {
   const std::size_t count = rng() % (2 * config.support + 1);
   for (std::size_t i = 0; i < count; ++i) tokens.insert(static_cast<Token>(rng() % config.vocab));
   lesson.tokens.assign(tokens.begin(), tokens.end());
-  for (std::size_t i = 0; i < lesson.tokens.size(); ++i) lesson.values.push_back(static_cast<float>(static_cast<int>(rng() % 33) - 16) / 4);
+  for (std::size_t i = 0; i < lesson.tokens.size(); ++i)
+    lesson.values.push_back(static_cast<float>(static_cast<int>(rng() % 33) - 16) / 4);
   return lesson;
 }
 

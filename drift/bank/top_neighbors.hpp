@@ -11,7 +11,9 @@
 
 namespace drift::bank {
 
-inline bool better(const Neighbor& a, const Neighbor& b) { return a.score > b.score || (a.score == b.score && a.entry < b.entry); }
+inline bool better(const Neighbor& a, const Neighbor& b) {
+  return a.score > b.score || (a.score == b.score && a.entry < b.entry);
+}
 
 class TopNeighbors {
  public:

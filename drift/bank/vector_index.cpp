@@ -89,7 +89,9 @@ class VectorIndex final : public KeyIndex {
   }
 
   Status check_record(std::span<const std::byte> in) const override {
-    if (in.size() != record_bytes()) return {Code::kCorrupt, "a key has " + std::to_string(in.size()) + " bytes, " + std::to_string(record_bytes()) + " expected"};
+    if (in.size() != record_bytes())
+      return {Code::kCorrupt,
+              "a key has " + std::to_string(in.size()) + " bytes, " + std::to_string(record_bytes()) + " expected"};
     double squares = 0;
     for (std::size_t i = 0; i < dim_; ++i) {
       float value;
@@ -111,27 +113,36 @@ class VectorIndex final : public KeyIndex {
 
   Status write_record(EntryId entry, std::span<const std::byte> in) override {
     DRIFT_TRY(check_record(in));
-    if (half_) std::memcpy(halves_.data() + entry * stride_, in.data(), in.size());
-    else std::memcpy(full_.data() + entry * stride_, in.data(), in.size());
+    if (half_)
+      std::memcpy(halves_.data() + entry * stride_, in.data(), in.size());
+    else
+      std::memcpy(full_.data() + entry * stride_, in.data(), in.size());
     round_row(entry);
     return Status::ok();
   }
 
-  std::uint64_t bytes() const override { return full_.bytes() + halves_.bytes() + rounded_.bytes() + scales_.bytes() + scratch_.bytes(); }
+  std::uint64_t bytes() const override {
+    return full_.bytes() + halves_.bytes() + rounded_.bytes() + scales_.bytes() + scratch_.bytes();
+  }
 
  private:
   const void* record(EntryId entry) const {
-    return half_ ? static_cast<const void*>(halves_.data() + entry * stride_) : static_cast<const void*>(full_.data() + entry * stride_);
+    return half_ ? static_cast<const void*>(halves_.data() + entry * stride_)
+                 : static_cast<const void*>(full_.data() + entry * stride_);
   }
 
   void read(EntryId entry, std::span<float> out) const {
-    if (half_) simd::from_f16(halves_.data() + entry * stride_, out);
-    else std::memcpy(out.data(), full_.data() + entry * stride_, dim_ * sizeof(float));
+    if (half_)
+      simd::from_f16(halves_.data() + entry * stride_, out);
+    else
+      std::memcpy(out.data(), full_.data() + entry * stride_, dim_ * sizeof(float));
   }
 
   void store(EntryId entry, std::span<const float> key) {
-    if (half_) simd::to_f16(key, halves_.data() + entry * stride_);
-    else std::memcpy(full_.data() + entry * stride_, key.data(), dim_ * sizeof(float));
+    if (half_)
+      simd::to_f16(key, halves_.data() + entry * stride_);
+    else
+      std::memcpy(full_.data() + entry * stride_, key.data(), dim_ * sizeof(float));
     round_row(entry);
   }
 
@@ -161,8 +172,10 @@ class VectorIndex final : public KeyIndex {
   }
 
   void score_record(std::span<const float> key, std::size_t first, std::size_t count, float* scores) const {
-    if (half_) simd::dot_rows_f16(halves_.data() + first * stride_, stride_, count, key, scores);
-    else simd::dot_rows(full_.data() + first * stride_, stride_, count, key, scores);
+    if (half_)
+      simd::dot_rows_f16(halves_.data() + first * stride_, stride_, count, key, scores);
+    else
+      simd::dot_rows(full_.data() + first * stride_, stride_, count, key, scores);
   }
 
   std::size_t scan_record(std::span<const float> key, std::size_t size, std::span<Neighbor> out) const {
@@ -194,9 +207,9 @@ class VectorIndex final : public KeyIndex {
   const std::size_t dim_;
   const bool half_;
   const bool rounded_scan_;
-  const std::size_t stride_;          // elements between rows of record
-  const std::size_t rounded_stride_;  // bytes between rows of the int8 copy
-  AlignedBuffer<float> full_;         // [capacity, stride], f32 of record; empty if f16
+  const std::size_t stride_;              // elements between rows of record
+  const std::size_t rounded_stride_;      // bytes between rows of the int8 copy
+  AlignedBuffer<float> full_;             // [capacity, stride], f32 of record; empty if f16
   AlignedBuffer<simd::f16_bits> halves_;  // [capacity, stride], f16 of record; empty if f32
   AlignedBuffer<std::int8_t> rounded_;    // [capacity, rounded_stride]; empty without int8_scan
   AlignedBuffer<float> scales_;           // [capacity]; empty without int8_scan

@@ -9,6 +9,8 @@
 #include <span>
 #include <type_traits>
 
+#include "drift/base/huge_pages.hpp"
+
 namespace drift {
 
 inline constexpr std::size_t kAlignment = 64;  // one cache line, one AVX-512 register
@@ -24,6 +26,7 @@ class AlignedBuffer {
     const std::size_t bytes = (size * sizeof(T) + kAlignment - 1) / kAlignment * kAlignment;
     void* raw = std::aligned_alloc(kAlignment, bytes);
     if (raw == nullptr) throw std::bad_alloc();
+    advise_huge_pages(raw, bytes);
     std::memset(raw, 0, bytes);
     data_.reset(static_cast<T*>(raw));
   }

@@ -4,8 +4,10 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "drift/simd/reduce.cpp"
 #include <hwy/foreach_target.h>  // IWYU pragma: keep
-#include <hwy/highway.h>
+
+// Only after foreach_target.h:
 #include <hwy/contrib/math/math-inl.h>
+#include <hwy/highway.h>
 
 #include <algorithm>
 #include <array>

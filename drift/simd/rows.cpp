@@ -39,7 +39,7 @@ using I16 = hn::ScalableTag<std::int16_t>;
 using I32 = hn::ScalableTag<std::int32_t>;
 using F16 = hn::Rebind<hwy::float16_t, F>;  // as many halves as F has floats
 using U16 = hn::Rebind<std::uint16_t, F>;
-using I8 = hn::Rebind<std::int8_t, I16>;    // as many bytes as I16 has words
+using I8 = hn::Rebind<std::int8_t, I16>;  // as many bytes as I16 has words
 
 constexpr int kRows = 4;  // rows per pass: one load of the query serves all of them
 constexpr int kAcc = 2;   // running sums per row, to hide the latency of the multiply-add
@@ -159,8 +159,7 @@ void to_f16(const float* in, std::size_t size, f16_bits* out) {
 #if HWY_TARGET <= HWY_AVX2  // These CPUs convert in hardware, to nearest even; Highway's emulation on older ones truncates.
   const F d;
   const std::size_t lanes = hn::Lanes(d);
-  for (; i + lanes <= size; i += lanes)
-    hn::StoreU(hn::BitCast(U16(), hn::DemoteTo(F16(), hn::LoadU(d, in + i))), U16(), out + i);
+  for (; i + lanes <= size; i += lanes) hn::StoreU(hn::BitCast(U16(), hn::DemoteTo(F16(), hn::LoadU(d, in + i))), U16(), out + i);
 #endif
   scalar::to_f16({in + i, size - i}, out + i);
 }
@@ -208,7 +207,8 @@ void dot_rows(const float* rows, std::size_t stride, std::size_t count, std::spa
 void dot_rows_f16(const f16_bits* rows, std::size_t stride, std::size_t count, std::span<const float> query, float* out) {
   HWY_DYNAMIC_DISPATCH(dot_rows_f16)(rows, stride, count, query.data(), query.size(), out);
 }
-void dot_rows_i8(const std::int8_t* rows, std::size_t stride, std::size_t count, std::span<const std::int8_t> query, std::int32_t* out) {
+void dot_rows_i8(const std::int8_t* rows, std::size_t stride, std::size_t count, std::span<const std::int8_t> query,
+                 std::int32_t* out) {
   HWY_DYNAMIC_DISPATCH(dot_rows_i8)(rows, stride, count, query.data(), query.size(), out);
 }
 void to_f16(std::span<const float> in, f16_bits* out) { HWY_DYNAMIC_DISPATCH(to_f16)(in.data(), in.size(), out); }

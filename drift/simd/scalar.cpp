@@ -17,8 +17,8 @@ f16_bits half_of(float value) {
   const std::uint32_t sign = (bits >> 16) & 0x8000u;
   const std::uint32_t magnitude = bits & 0x7FFFFFFFu;
   if (magnitude > 0x7F800000u) return static_cast<f16_bits>(sign | 0x7E00u | ((magnitude >> 13) & 0x3FFu));  // quiet NaN
-  if (magnitude >= 0x47800000u) return static_cast<f16_bits>(sign | 0x7C00u);                               // >= 2^16: infinity
-  if (magnitude < 0x33000000u) return static_cast<f16_bits>(sign);                                          // < 2^-25: zero
+  if (magnitude >= 0x47800000u) return static_cast<f16_bits>(sign | 0x7C00u);                                // >= 2^16: infinity
+  if (magnitude < 0x33000000u) return static_cast<f16_bits>(sign);                                           // < 2^-25: zero
   const int exponent = static_cast<int>(magnitude >> 23) - 127;
   std::uint32_t mantissa = (magnitude & 0x7FFFFFu) | 0x800000u;  // 24 bits
   const int drop = exponent < -14 ? 13 + (-14 - exponent) : 13;  // bits that do not fit; more for subnormal results
@@ -75,7 +75,8 @@ void dot_rows_f16(const f16_bits* rows, std::size_t stride, std::size_t count, s
   }
 }
 
-void dot_rows_i8(const std::int8_t* rows, std::size_t stride, std::size_t count, std::span<const std::int8_t> query, std::int32_t* out) {
+void dot_rows_i8(const std::int8_t* rows, std::size_t stride, std::size_t count, std::span<const std::int8_t> query,
+                 std::int32_t* out) {
   for (std::size_t row = 0; row < count; ++row) {
     std::int32_t sum = 0;
     for (std::size_t i = 0; i < query.size(); ++i) sum += std::int32_t{rows[row * stride + i]} * std::int32_t{query[i]};
@@ -119,9 +120,8 @@ std::size_t top_k(std::span<const float> x, std::size_t k, std::span<Token> ids)
   k = std::min(k, x.size());
   std::vector<Token> order(x.size());
   std::iota(order.begin(), order.end(), 0);
-  std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(k), order.end(), [&](Token a, Token b) {
-    return x[a] > x[b] || (x[a] == x[b] && a < b);
-  });
+  std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(k), order.end(),
+                    [&](Token a, Token b) { return x[a] > x[b] || (x[a] == x[b] && a < b); });
   std::copy_n(order.begin(), k, ids.begin());
   return k;
 }

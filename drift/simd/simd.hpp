@@ -29,9 +29,10 @@ bool all_finite(std::span<const float> x);
 void dot_rows(const float* rows, std::size_t stride, std::size_t count, std::span<const float> query, float* out);
 void dot_rows_f16(const f16_bits* rows, std::size_t stride, std::size_t count, std::span<const float> query, float* out);
 // Integer dot of signed bytes; |values| <= 127, dim <= 65,536 so that int32 cannot overflow.
-void dot_rows_i8(const std::int8_t* rows, std::size_t stride, std::size_t count, std::span<const std::int8_t> query, std::int32_t* out);
+void dot_rows_i8(const std::int8_t* rows, std::size_t stride, std::size_t count, std::span<const std::int8_t> query,
+                 std::int32_t* out);
 
-void to_f16(std::span<const float> in, f16_bits* out);    // round to nearest even
+void to_f16(std::span<const float> in, f16_bits* out);  // round to nearest even
 void from_f16(const f16_bits* in, std::span<float> out);
 
 // Index of the largest element, the lowest index on ties. Requires: non-empty.
@@ -52,7 +53,8 @@ float norm(std::span<const float> x);
 bool all_finite(std::span<const float> x);
 void dot_rows(const float* rows, std::size_t stride, std::size_t count, std::span<const float> query, float* out);
 void dot_rows_f16(const f16_bits* rows, std::size_t stride, std::size_t count, std::span<const float> query, float* out);
-void dot_rows_i8(const std::int8_t* rows, std::size_t stride, std::size_t count, std::span<const std::int8_t> query, std::int32_t* out);
+void dot_rows_i8(const std::int8_t* rows, std::size_t stride, std::size_t count, std::span<const std::int8_t> query,
+                 std::int32_t* out);
 void to_f16(std::span<const float> in, f16_bits* out);
 void from_f16(const f16_bits* in, std::span<float> out);
 std::size_t argmax(std::span<const float> x);

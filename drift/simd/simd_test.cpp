@@ -18,7 +18,7 @@ constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr std::uint32_t kSeed = 20'240'611;
 
-const std::size_t kSizes[] = {0,  1,  2,  3,  4,  5,  7,  8,  9,  15,  16,  17,  24,  31,  32,   33,   47,   48,
+const std::size_t kSizes[] = {0,  1,  2,  3,  4,  5,  7,  8,   9,   15,  16,  17,  24,  31,   32,   33,   47,   48,
                               49, 63, 64, 65, 66, 67, 96, 127, 128, 129, 255, 257, 896, 1000, 2047, 2048, 2049, 2560};
 
 // Runs a body once per usable target; the dispatch tables are told to use exactly that one.
@@ -79,7 +79,8 @@ TEST(Simd, DotAndNormAgreeWithTheTwin) {
         Padded a(size, offset, rng), b(size, 2 * offset, rng);
         EXPECT_NEAR(dot(a.span(), b.span()), scalar::dot(a.span(), b.span()), dot_tolerance(a.span(), b.span())) << size;
         // sqrt halves the relative error of the sum of squares.
-        EXPECT_NEAR(norm(a.span()), scalar::norm(a.span()), scalar::norm(a.span()) * (static_cast<double>(size) + 2) * 0x1p-24) << size;
+        EXPECT_NEAR(norm(a.span()), scalar::norm(a.span()), scalar::norm(a.span()) * (static_cast<double>(size) + 2) * 0x1p-24)
+            << size;
       }
     }
   });
@@ -207,10 +208,23 @@ TEST(Simd, EveryFiniteHalfWidensExactlyAndComesBack) {
 TEST(Simd, HalvesRoundToNearestEven) {
   // Around 1, halves are 2^-10 apart: the midpoint goes to the even neighbour, anything beyond it away.
   const float one = 1.0f, step = 0x1p-10f;
-  const std::vector<float> in = {one + step / 2,          one + step / 2 + 0x1p-23f, one + 3 * step / 2, 65'504.0f, 65'519.9f, 65'520.0f,
-                                 0x1p-24f,                0x1p-25f,                  0x1.000002p-25f,    0x1p-26f,  -0.0f,     -0x1p-14f + 0x1p-25f,
-                                 std::nextafter(0x1p-14f, 0.0f), 1e-40f,             -kInf};
-  const std::vector<f16_bits> want = {0x3C00, 0x3C01, 0x3C02, 0x7BFF, 0x7BFF, 0x7C00, 0x0001, 0x0000, 0x0001, 0x0000, 0x8000, 0x8400, 0x0400, 0x0000, 0xFC00};
+  const std::vector<float> in = {one + step / 2,
+                                 one + step / 2 + 0x1p-23f,
+                                 one + 3 * step / 2,
+                                 65'504.0f,
+                                 65'519.9f,
+                                 65'520.0f,
+                                 0x1p-24f,
+                                 0x1p-25f,
+                                 0x1.000002p-25f,
+                                 0x1p-26f,
+                                 -0.0f,
+                                 -0x1p-14f + 0x1p-25f,
+                                 std::nextafter(0x1p-14f, 0.0f),
+                                 1e-40f,
+                                 -kInf};
+  const std::vector<f16_bits> want = {0x3C00, 0x3C01, 0x3C02, 0x7BFF, 0x7BFF, 0x7C00, 0x0001, 0x0000,
+                                      0x0001, 0x0000, 0x8000, 0x8400, 0x0400, 0x0000, 0xFC00};
   std::vector<f16_bits> out(in.size());
   scalar::to_f16(in, out.data());
   EXPECT_EQ(out, want);
