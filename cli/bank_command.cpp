@@ -1,0 +1,269 @@
+#include "cli/bank_command.hpp"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <fmt/format.h>
+#include <fstream>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <numeric>
+
+#include "cli/bank_export.hpp"
+#include "cli/console.hpp"
+#include "cli/exit_codes.hpp"
+
+namespace drift::cli {
+namespace {
+
+using bank::Access;
+using bank::BankFile;
+using bank::BankImage;
+using bank::StoredBank;
+using Json = nlohmann::ordered_json;
+
+constexpr const char* kRates[] = {"fixed", "count", "error"};
+
+struct CountBin {
+  std::uint32_t low, high;  // counts in [low, high]
+  std::uint32_t entries = 0;
+};
+
+// Bins of doubling width: 0, 1, 2-3, 4-7, ...; empty ones at the end are left out.
+std::vector<CountBin> histogram(const BankImage& image) {
+  std::vector<CountBin> bins{{0, 0}};
+  for (std::uint32_t i = 0; i < 32; ++i) bins.push_back({1u << i, static_cast<std::uint32_t>((2ull << i) - 1)});
+  for (const std::uint32_t count : image.counts) {
+    for (CountBin& bin : bins) {
+      if (count >= bin.low && count <= bin.high) ++bin.entries;
+    }
+  }
+  while (bins.size() > 1 && bins.back().entries == 0) bins.pop_back();
+  if (bins.front().entries == 0) bins.erase(bins.begin());
+  return bins;
+}
+
+std::vector<std::size_t> most_taught(const BankImage& image, std::size_t top) {
+  std::vector<std::size_t> ids(image.size);
+  std::iota(ids.begin(), ids.end(), std::size_t{0});
+  const std::size_t n = std::min(top, ids.size());
+  std::partial_sort(ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(n), ids.end(), [&](std::size_t a, std::size_t b) {
+    return image.counts[a] != image.counts[b] ? image.counts[a] > image.counts[b] : a < b;
+  });
+  ids.resize(n);
+  return ids;
+}
+
+// The entry's tokens by size of residual, largest first, at most `limit`.
+std::vector<std::pair<Token, float>> strongest(const BankImage& image, std::size_t id, std::size_t limit) {
+  std::vector<std::pair<Token, float>> pairs;
+  for (std::size_t i = 0; i < image.lengths[id]; ++i) {
+    pairs.emplace_back(image.tokens[id * image.config.support + i], image.values[id * image.config.support + i]);
+  }
+  std::stable_sort(pairs.begin(), pairs.end(), [](const auto& a, const auto& b) { return std::fabs(a.second) > std::fabs(b.second); });
+  pairs.resize(std::min(limit, pairs.size()));
+  return pairs;
+}
+
+std::string json_line(const Json& json) { return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n"; }
+
+Result<StoredBank> load(const std::string& path) {
+  DRIFT_ASSIGN(auto file, BankFile::open(path, Access::kReadOnly));
+  return file->load();
+}
+
+Status show(const std::string& path, bool json, std::size_t top) {
+  DRIFT_ASSIGN(const StoredBank stored, load(path));
+  std::error_code error;
+  const std::uint64_t bytes = std::filesystem::file_size(path, error);
+  write_out(json ? describe_bank_json(stored, error ? 0 : bytes, top) : describe_bank(stored, error ? 0 : bytes, top));
+  return Status::ok();
+}
+
+Status verify(const std::string& path) {
+  DRIFT_TRY(bank::verify_bank_file(path));
+  write_out(fmt::format("{}: sound\n", path));
+  return Status::ok();
+}
+
+Status export_to(const std::string& path, const std::string& out) {
+  DRIFT_ASSIGN(const StoredBank stored, load(path));
+  if (out.empty() || out == "-") {
+    if (!export_bank(stored, [](const std::string& line) { return write_out(line); })) {
+      return {Code::kIo, "the export was not written whole: the output was closed or is full"};
+    }
+    return Status::ok();
+  }
+  // Beside the file and renamed at the end: never a cut export under the name that was asked for.
+  const std::string part = out + ".part";
+  std::ofstream file(part, std::ios::binary | std::ios::trunc);
+  if (!file) return {Code::kIo, fmt::format("cannot write '{}': {}", part, std::strerror(errno))};
+  const bool whole = export_bank(stored, [&](const std::string& line) { return static_cast<bool>(file << line) && !interrupted(); });
+  file.close();
+  std::error_code error;
+  if (whole && file) std::filesystem::rename(part, out, error);
+  if (whole && file && !error) return Status::ok();
+  const std::string why = error ? error.message() : interrupted() ? "interrupted" : std::strerror(errno);
+  std::filesystem::remove(part, error);
+  return {interrupted() ? Code::kCancelled : Code::kIo, fmt::format("could not write the export '{}': {}", out, why)};
+}
+
+Status import_from(const std::string& path, const std::string& in, bool replace) {
+  if (in == "-") return import_into(path, std::cin, replace);
+  std::ifstream file(in, std::ios::binary);
+  if (!file) return {Code::kNotFound, fmt::format("cannot read the export '{}': {}", in, std::strerror(errno))};
+  return import_into(path, file, replace);
+}
+
+struct Choices {
+  std::string file, other;
+  bool json = false, replace = false;
+  std::size_t top = 10;
+};
+
+}  // namespace
+
+std::string describe_bank(const StoredBank& stored, std::uint64_t file_bytes, std::size_t top) {
+  const BankImage& image = stored.image;
+  const bank::BankConfig& c = image.config;
+  std::string text;
+  const auto row = [&](const char* name, const std::string& value) { text += fmt::format("{:<14} {}\n", name, value); };
+  row("target", fmt::format("{}  {}", stored.target_name, stored.fingerprint.target_hash));
+  row("draft", fmt::format("{}  {}", stored.draft_name, stored.fingerprint.draft_hash));
+  row("vocabulary", fmt::format("{}", stored.fingerprint.vocab));
+  row("hidden width", fmt::format("{}", stored.fingerprint.hidden_width));
+  row("entries", fmt::format("{} of {}", image.size, c.capacity));
+  row("keys", fmt::format("{} x {}{}{}", c.key_dim, c.key_type == bank::KeyType::kF16 ? "f16" : "f32", c.int8_scan ? ", int8 scan" : "",
+                          c.standardise ? ", standardised" : ""));
+  row("support", fmt::format("{} tokens an entry", c.support));
+  row("updates", fmt::format("tau {}, eta {}, rate {}", c.tau, c.eta, kRates[static_cast<int>(c.rate)]));
+  row("use counter", fmt::format("{}", image.use_counter));
+  row("file", fmt::format("{} bytes", file_bytes));
+  row("in memory", fmt::format("{} bytes", c.bytes()));
+  std::string extras;
+  for (const auto& [name, content] : stored.extras) extras += fmt::format("{}{} ({} bytes)", extras.empty() ? "" : ", ", name, content.size());
+  if (!extras.empty()) row("extras", extras);
+  if (image.size == 0) return text;
+  text += "\nresiduals taught    entries\n";
+  for (const CountBin& bin : histogram(image)) {
+    const std::string range = bin.low == bin.high ? fmt::format("{}", bin.low) : fmt::format("{} - {}", bin.low, bin.high);
+    const std::size_t stars = (std::size_t{bin.entries} * 40 + image.size - 1) / image.size;
+    text += fmt::format("{:>16} {:>10}  {}\n", range, bin.entries, std::string(stars, '*'));
+  }
+  if (top == 0) return text;
+  text += "\nmost taught: entry, residuals, last use, strongest tokens (id:residual)\n";
+  for (const std::size_t id : most_taught(image, top)) {
+    text += fmt::format("{:>8} {:>8} {:>10} ", id, image.counts[id], image.last_used[id]);
+    for (const auto& [token, value] : strongest(image, id, 4)) text += fmt::format(" {}:{:+.2f}", token, value);
+    text += "\n";
+  }
+  return text;
+}
+
+std::string describe_bank_json(const StoredBank& stored, std::uint64_t file_bytes, std::size_t top) {
+  const BankImage& image = stored.image;
+  const bank::BankConfig& c = image.config;
+  Json json{{"target_name", stored.target_name},
+            {"draft_name", stored.draft_name},
+            {"fingerprint",
+             {{"target_hash", stored.fingerprint.target_hash},
+              {"draft_hash", stored.fingerprint.draft_hash},
+              {"vocab", stored.fingerprint.vocab},
+              {"hidden_width", stored.fingerprint.hidden_width}}},
+            {"config",
+             {{"capacity", c.capacity},
+              {"key_dim", c.key_dim},
+              {"support", c.support},
+              {"vocab", c.vocab},
+              {"key_type", c.key_type == bank::KeyType::kF16 ? "f16" : "f32"},
+              {"int8_scan", c.int8_scan},
+              {"standardise", c.standardise},
+              {"tau", c.tau},
+              {"eta", c.eta},
+              {"rate", kRates[static_cast<int>(c.rate)]}}},
+            {"entries", image.size},
+            {"use_counter", image.use_counter},
+            {"file_bytes", file_bytes},
+            {"bank_bytes", c.bytes()},
+            {"extras", Json::object()},
+            {"counts", Json::array()},
+            {"most_taught", Json::array()}};
+  for (const auto& [name, content] : stored.extras) json["extras"][name] = content.size();
+  if (image.size != 0) {
+    for (const CountBin& bin : histogram(image)) json["counts"].push_back({{"low", bin.low}, {"high", bin.high}, {"entries", bin.entries}});
+  }
+  for (const std::size_t id : most_taught(image, top)) {
+    Json tokens = Json::array();
+    for (const auto& [token, value] : strongest(image, id, 4)) tokens.push_back({{"token", token}, {"residual", value}});
+    json["most_taught"].push_back({{"entry", id}, {"count", image.counts[id]}, {"last_used", image.last_used[id]}, {"strongest", tokens}});
+  }
+  return json_line(json);
+}
+
+Status import_into(const std::string& path, std::istream& in, bool replace) {
+  DRIFT_ASSIGN(const StoredBank imported, import_bank(in));
+  // Keys of unit length and all else that only a bank itself can tell; before any file is made or touched.
+  if (const auto built = bank::Bank::from_image(imported.image); !built.is_ok()) {
+    return {built.status().code(), "the export is no sound bank: " + built.status().message()};
+  }
+  DRIFT_ASSIGN(auto file, BankFile::open(path, Access::kReadWrite));
+  if (!file->empty()) {
+    DRIFT_ASSIGN(const StoredBank old, file->load(imported.fingerprint));
+    if (old.image.size != 0 && !replace) {
+      return {Code::kInvalid, fmt::format("bank '{}' holds {} entries; --replace overwrites them", path, old.image.size)};
+    }
+  }
+  return file->save(imported);
+}
+
+Result<std::uint32_t> reset_bank(const std::string& path) {
+  if (std::error_code error; !std::filesystem::exists(path, error)) return Status(Code::kNotFound, fmt::format("bank '{}' does not exist", path));
+  DRIFT_ASSIGN(auto file, BankFile::open(path, Access::kReadWrite));
+  if (file->empty()) return std::uint32_t{0};
+  DRIFT_ASSIGN(StoredBank stored, file->load());
+  const std::uint32_t removed = stored.image.size;
+  BankImage none;
+  none.config = stored.image.config;
+  stored.image = std::move(none);
+  stored.extras.clear();
+  DRIFT_TRY(file->save(stored));
+  return removed;
+}
+
+void add_bank_command(CLI::App& app, int& exit_code) {
+  CLI::App* command = app.add_subcommand("bank", "Look at, check, move or empty a bank file");
+  command->require_subcommand(1);
+  const auto choices = std::make_shared<Choices>();
+  const auto add = [&](const char* name, const char* help, std::function<Status(const Choices&)> action) {
+    CLI::App* sub = command->add_subcommand(name, help);
+    sub->add_option("FILE", choices->file, "The bank file")->required();
+    sub->callback([choices, action, &exit_code] {
+      const Status status = action(*choices);
+      exit_code = status.is_ok() ? (out_is_broken() ? kExitBrokenPipe : kExitOk) : fail(status);
+    });
+    return sub;
+  };
+  CLI::App* show_command = add("show", "Fingerprint, settings, size, most taught entries",
+                               [](const Choices& c) { return show(c.file, c.json, c.top); });
+  show_command->add_flag("--json", choices->json, "As JSON");
+  show_command->add_option("--top", choices->top, "Most taught entries to print (0 .. 65536)")->check(CLI::Range(0, 65'536));
+  add("verify", "Check everything; changes nothing", [](const Choices& c) { return verify(c.file); });
+  CLI::App* export_command = add("export", "Write as JSON lines", [](const Choices& c) { return export_to(c.file, c.other); });
+  export_command->add_option("-o,--out", choices->other, "File to write; without it, or with -, the standard output");
+  CLI::App* import_command = add("import", "Replace the content by an export",
+                                 [](const Choices& c) { return import_from(c.file, c.other, c.replace); });
+  import_command->add_option("EXPORT", choices->other, "The export, or - for the standard input")->required();
+  import_command->add_flag("--replace", choices->replace, "Overwrite a bank that holds entries");
+  add("reset", "Remove all entries; the bank stays bound to its pair of models", [](const Choices& c) -> Status {
+    DRIFT_ASSIGN(const std::uint32_t removed, reset_bank(c.file));
+    write_out(fmt::format("{}: {} entries removed\n", c.file, removed));
+    return Status::ok();
+  });
+}
+
+}  // namespace drift::cli
