@@ -17,6 +17,7 @@
 #include "cli/bank_export.hpp"
 #include "cli/console.hpp"
 #include "cli/exit_codes.hpp"
+#include "drift/bank/store_format.hpp"
 
 namespace drift::cli {
 namespace {
@@ -207,7 +208,8 @@ std::string describe_bank_json(const StoredBank& stored, std::uint64_t file_byte
 
 Status import_into(const std::string& path, std::istream& in, bool replace) {
   DRIFT_ASSIGN(const StoredBank imported, import_bank(in));
-  // Keys of unit length and all else that only a bank itself can tell; before any file is made or touched.
+  // Before any file is made or touched: what the store asks for, then keys of unit length and all else only a bank can tell.
+  DRIFT_TRY(bank::format::check_bank(imported));
   if (const auto built = bank::Bank::from_image(imported.image); !built.is_ok()) {
     return {built.status().code(), "the export is no sound bank: " + built.status().message()};
   }

@@ -7,10 +7,12 @@
 #include <string>
 #include <vector>
 
+#include "cli/bank_command.hpp"
 #include "cli/compare.hpp"
 #include "cli/console.hpp"
 #include "cli/exit_codes.hpp"
 #include "cli/machine.hpp"
+#include "cli/models.hpp"
 #include "cli/options.hpp"
 
 namespace {
@@ -25,6 +27,8 @@ int run(std::vector<std::string> arguments) {
   CLI::App app("DRIFT: speculative decoding whose frozen draft learns from every verification.", "drift");
   app.set_version_flag("--version", "drift " + drift::cli::program_version());
   app.require_subcommand(1);
+  drift::cli::add_models_command(app, exit_code);
+  drift::cli::add_bank_command(app, exit_code);
   app.footer(kFooter);
   app.get_formatter()->column_width(34);
   drift::cli::add_compare_command(app, exit_code);

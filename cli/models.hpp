@@ -42,7 +42,7 @@ struct Model {
 
 struct ModelCatalogue {
   std::vector<Model> models;
-  std::map<std::string, std::vector<std::string>> bundles;  // one name for several models
+  std::map<std::string, std::vector<std::string>> bundles;  // short names, each for one or several models
 
   // The models a name or the name of a bundle stands for. Fails with kNotFound listing the names there are.
   Result<std::vector<const Model*>> find(const std::string& name) const;

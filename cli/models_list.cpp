@@ -84,7 +84,10 @@ std::vector<Model> make_models() {
 const ModelCatalogue& known_models() {
   static const ModelCatalogue catalogue{
       make_models(),
-      {{"qwen2.5-coder", {"qwen2.5-coder-1.5b-instruct-q4_k_m", "qwen2.5-coder-0.5b-instruct-q4_k_m"}}},
+      {{"qwen2.5-coder", {"qwen2.5-coder-1.5b-instruct-q4_k_m", "qwen2.5-coder-0.5b-instruct-q4_k_m"}},
+       {"qwen2.5-coder-1.5b", {"qwen2.5-coder-1.5b-instruct-q4_k_m"}},
+       {"qwen2.5-coder-0.5b", {"qwen2.5-coder-0.5b-instruct-q4_k_m"}},
+       {"smollm2", {"smollm2-135m-instruct-q4_1"}}},
   };
   return catalogue;
 }

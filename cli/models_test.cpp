@@ -306,6 +306,11 @@ TEST(ModelCatalogue, ListIsConsistent) {
   auto pair = known_models().find("qwen2.5-coder");
   ASSERT_TRUE(pair.is_ok());
   EXPECT_EQ(pair->size(), 2u);
+  for (const auto& [name, members] : known_models().bundles) {
+    auto found = known_models().find(name);
+    ASSERT_TRUE(found.is_ok()) << name;
+    EXPECT_EQ(found->size(), members.size());
+  }
   const Status unknown = known_models().find("gpt").status();
   EXPECT_EQ(unknown.code(), Code::kNotFound);
   EXPECT_NE(unknown.message().find("smollm2-135m-instruct-q4_1"), std::string::npos) << unknown.message();
