@@ -23,6 +23,11 @@ enum class Mutant {
   kTeachOffPath,          // positions after the first rejection teach the bank
   kResidualFromBiased,    // the residual is taken from biased draft logits: the bank learns from itself
   kTouchInLookup,         // lookups change the LRU order before the commit
+  kAcceptSharesDraw,      // the acceptance test uses the number the proposal was drawn with
+  kResampleSharesDraw,    // the draw after a rejection uses the number the proposal was drawn with
+  kSequenceNotInKey,      // all sequences of a batch use the same numbers
+  kEndIgnored,            // tokens accepted after an end token stay in the answer
+  kFailedStepTeaches,     // lessons staged before a failure are left for the next commit
 };
 
 #ifndef DRIFT_MUTANT

@@ -33,6 +33,9 @@ class Timer {
 
 Status bad(const std::string& message) { return {Code::kInvalid, message}; }
 
+// What a sequence is called in random keys.
+std::uint64_t key_name(const SequenceConfig& config) { return is_mutant(Mutant::kSequenceNotInKey) ? 0 : config.name; }
+
 // A NaN in a row would make every comparison below false and choose some token silently: refuse it here.
 Status check_row(std::span<const float> logits, const char* role, const engine::ModelInfo& info) {
   if (simd::all_finite(logits)) return Status::ok();
@@ -307,7 +310,7 @@ Status Stepper::Impl::propose(Sequence& s, std::size_t row, int depth, trace::St
   const auto d = static_cast<std::size_t>(depth);
   const std::span<const float> logits = rows.logits_row(row).first(common);
   DRIFT_TRY(check_row(logits, "draft", draft_info));
-  const DrawKey key{s.config_.name, event.first + depth, Purpose::kDraw, 0};
+  const DrawKey key{key_name(s.config_), event.first + depth, Purpose::kDraw, 0};
   trace::ProposedToken proposed;
   static const spec::SparseBias kNoBias;
   const spec::SparseBias* bias = &kNoBias;
@@ -405,9 +408,10 @@ void Stepper::Impl::judge(Sequence& s, trace::StepEvent& event) {
     }
     return dist;
   };
-  spec::judge(s.config_.rule, s.tree_, target_at, *s.config_.choices, s.config_.name, event.first, s.outcome_);
+  spec::judge(s.config_.rule, s.tree_, target_at, *s.config_.choices, key_name(s.config_), event.first, s.outcome_);
   // An end token ends the answer: what was accepted after it is not part of the text and teaches nothing.
   for (std::size_t i = 0; i < s.outcome_.accepted.size(); ++i) {
+    if (is_mutant(Mutant::kEndIgnored)) break;
     if (s.config_.is_end && s.config_.is_end(s.tree_.node(s.outcome_.accepted[i]).token)) {
       s.outcome_.accepted.resize(i + 1);
       s.outcome_.next = kNoToken;
@@ -450,6 +454,7 @@ Status Stepper::Impl::keep(Sequence& s) {
 }
 
 Status Stepper::Impl::forget(Status why) {
+  if (is_mutant(Mutant::kFailedStepTeaches)) return why;
   for (Sequence* s : stepping) {
     if (s->config_.mode == Mode::kDrift) s->config_.recal->discard();
   }
@@ -502,7 +507,7 @@ void Stepper::Impl::emit_margins(const Sequence& s, trace::StepEvent& event) {
       for (Token t : margin.top) margin.top_logits.push_back(row[static_cast<std::size_t>(t)]);
     } else if (stream != nullptr && s.config_.rule == spec::JudgeRule::kMatch) {
       sampler.apply(s.config_.sampler, row, dist);
-      margin.draw = stream->uniform({s.config_.name, event.first + static_cast<Pos>(i), Purpose::kDraw, 0});
+      margin.draw = stream->uniform({key_name(s.config_), event.first + static_cast<Pos>(i), Purpose::kDraw, 0});
       for (std::size_t j = 0; j < dist.size() && dist.ids[j] < token; ++j) margin.low += static_cast<double>(dist.probs[j]);
       margin.high = margin.low + static_cast<double>(dist.of(token));
     }
@@ -520,7 +525,10 @@ void Stepper::Impl::spoil_q(Sequence& s) {
     }
     r.commit();
   } else {
-    r.bank().clear();
+    // Entries stay where they are, so that only what they say is wrong.
+    r.bank().rekey([](std::span<float> key) {
+      for (float& x : key) x = -x;
+    });
   }
   for (std::size_t i = 0; i < s.tree_.size(); ++i) {
     recal::Lookup lookup;

@@ -48,7 +48,7 @@ double accept_probability(float p, float q) {
 // Decides one position by the rejection rule.
 NodeIndex accept_child(const DraftTree& tree, NodeIndex at, const Distribution& p, Choices& choices, DrawKey key, Outcome& out) {
   Distribution left = p;
-  key.purpose = Purpose::kAccept;
+  key.purpose = is_mutant(Mutant::kAcceptSharesDraw) ? Purpose::kDraw : Purpose::kAccept;
   for (NodeIndex i = first_child(tree, at); i != kNoNode; i = next_child(tree, at, i), ++key.round) {
     const Token token = tree.node(i).token;
     if (choices.accept(key, accept_probability(left.of(token), tree.q(i).of(token)))) return i;
@@ -57,7 +57,7 @@ NodeIndex accept_child(const DraftTree& tree, NodeIndex at, const Distribution& 
     if (!is_mutant(Mutant::kResampleFromP)) subtract(left, tree.q(i), left);
   }
   key.round = 0;
-  key.purpose = out.rejected ? Purpose::kResample : Purpose::kDraw;
+  key.purpose = out.rejected && !is_mutant(Mutant::kResampleSharesDraw) ? Purpose::kResample : Purpose::kDraw;
   if (is_mutant(Mutant::kBonusFromDraft) && !out.rejected && at != kPrefix) left = tree.q(at);
   out.next = left.ids[choices.pick(key, left.probs)];
   return kNoNode;

@@ -1,0 +1,224 @@
+#!/usr/bin/env python3
+"""mutants.py - builds the product with one deliberate fault after the other and shows which test catches it.
+
+Each enumerator of drift/base/mutant.hpp is one wrong line of the product, chosen with -DDRIFT_MUTANT. For each, only the sources
+that hold that line are compiled again; their objects are linked before libdrift.a, so they take the place of the archive's own.
+Then the unit and property tests run until one fails. A mutant that no test catches is a hole in the tests: exit code 1.
+
+    mutants.py                        all of them, in a build folder of its own (build/mutants)
+    mutants.py --only kA,kB           these (kNone, the product as it is, always runs and must pass)
+    mutants.py --build DIR --no-build use a folder that is built already, e.g. from inside ctest
+    mutants.py --markdown FILE        also writes the table there, between the marks `<!-- mutants -->`
+
+Exit codes: 0 all caught, 1 a mutant survived or the product itself failed, 2 usage, 3 something could not be built.
+"""
+
+import argparse
+import concurrent.futures
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+HEADER = os.path.join(ROOT, "drift", "base", "mutant.hpp")
+# Test programs, in the order they run. The others test code that no mutant touches.
+UNIT = ["base_test", "spec_test", "recal_test", "trace_test", "decode_test", "testing_test", "bank_test"]
+PROPERTY = "property_test"
+# The long-running property tests are left out, for all mutants alike: 1e5 seeds each, or tens of thousands of tokens.
+PROPERTY_FILTER = "-ChiSquare.*:Systematic.*:Idiosyncratic.*"
+TIMEOUT_S = 300
+
+
+def fail(code, message):
+    print("mutants.py: " + message, file=sys.stderr)
+    sys.exit(code)
+
+
+def enumerators():
+    text = open(HEADER, encoding="utf-8").read()
+    body = re.search(r"enum class Mutant \{(.*?)\};", text, re.S)
+    if not body:
+        fail(3, "no `enum class Mutant` in " + HEADER)
+    found = re.findall(r"^\s*(k\w+),\s*(?://\s*(.*))?$", body.group(1), re.M)
+    if not found or found[0][0] != "kNone":
+        fail(3, "the first enumerator of Mutant must be kNone")
+    return found[1:]
+
+
+def sources_with(mutant):
+    """Product sources that hold the mutant's line; those in headers count for every source beside them."""
+    out = []
+    for folder, _, files in os.walk(os.path.join(ROOT, "drift")):
+        for name in files:
+            if name.endswith(".cpp") and not name.endswith("_test.cpp"):
+                path = os.path.join(folder, name)
+                if re.search(r"\bMutant::" + mutant + r"\b", open(path, encoding="utf-8").read()):
+                    out.append(path)
+    return sorted(out)
+
+
+class Build:
+    def __init__(self, folder):
+        self.folder = folder
+        self.compile = {}
+        for entry in json.load(open(os.path.join(folder, "compile_commands.json"), encoding="utf-8")):
+            self.compile[os.path.realpath(entry["file"])] = shlex.split(entry["command"])
+        self.link = {}
+        listing = self.ninja("-t", "targets", "all")
+        for program in UNIT + [PROPERTY]:
+            found = re.search(r"^(\S*\b" + program + r"): CXX_EXECUTABLE_LINKER", listing, re.M)
+            if not found:
+                continue
+            last = self.ninja("-t", "commands", "-s", found.group(1)).strip().splitlines()[-1]
+            words = [w for w in shlex.split(last) if w not in (":", "&&")]
+            if "drift/libdrift.a" in words:
+                self.link[program] = (found.group(1), words)
+
+    def ninja(self, *args):
+        return subprocess.run(["ninja", "-C", self.folder, *args], check=True, capture_output=True, text=True).stdout
+
+    def make(self, mutant, work):
+        """Compiles and links one mutant; returns {program: path}. Raises CalledProcessError."""
+        objects = []
+        for source in sources_with(mutant) if mutant != "kNone" else []:
+            words = list(self.compile[os.path.realpath(source)])
+            target = os.path.join(work, os.path.basename(source) + ".o")
+            words[words.index("-o") + 1] = target
+            # "-MD -MT x -MF y" would overwrite the real build's dependency files.
+            for flag in ("-MT", "-MF"):
+                if flag in words:
+                    at = words.index(flag)
+                    del words[at : at + 2]
+            words = [w for w in words if w not in ("-MD", "-MMD")]
+            words.insert(-2, "-DDRIFT_MUTANT=" + mutant)
+            self.call(words)
+            objects.append(target)
+        programs = {}
+        for program, (path, words) in self.link.items():
+            if not objects:
+                programs[program] = os.path.join(self.folder, path)
+                continue
+            words = list(words)
+            words[words.index("-o") + 1] = os.path.join(work, program)
+            at = words.index("drift/libdrift.a")
+            words[at:at] = objects
+            self.call(words)
+            programs[program] = os.path.join(work, program)
+        return programs
+
+    def call(self, words):
+        subprocess.run(words, cwd=self.folder, check=True, capture_output=True, text=True)
+
+
+def first_failure(program, gtest_filter):
+    """Runs a test program until its first failure; returns the failing test's name or None."""
+    command = [program, "--gtest_fail_fast", "--gtest_brief=0"]
+    if gtest_filter:
+        command.append("--gtest_filter=" + gtest_filter)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        return os.path.basename(program) + " (did not end)"
+    if done.returncode == 0:
+        return None
+    failed = re.search(r"^\[  FAILED  \] (\S+?)(?:,| \()", done.stdout, re.M)
+    if failed:
+        return failed.group(1)
+    started = re.findall(r"^\[ RUN      \] (\S+)", done.stdout, re.M)
+    return (started[-1] if started else os.path.basename(program)) + " (aborted)"
+
+
+def judge(build, mutant, base_work):
+    """(unit test that failed or None, property test or None, build error or None)"""
+    work = os.path.join(base_work, mutant)
+    os.makedirs(work, exist_ok=True)
+    try:
+        if mutant != "kNone" and not sources_with(mutant):
+            return None, None, "no source of the product holds Mutant::" + mutant
+        try:
+            programs = build.make(mutant, work)
+        except subprocess.CalledProcessError as error:
+            return None, None, (error.stderr or error.stdout or str(error)).strip()[-2000:]
+        unit = None
+        for name in UNIT:
+            if name in programs and unit is None:
+                unit = first_failure(programs[name], None)
+        found = first_failure(programs[PROPERTY], PROPERTY_FILTER) if PROPERTY in programs else None
+        return unit, found, None
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def write_markdown(path, lines):
+    text = open(path, encoding="utf-8").read()
+    mark = "<!-- mutants -->"
+    if text.count(mark) != 2:
+        fail(2, "%s must hold the mark %s twice" % (path, mark))
+    before, _, after = text.split(mark)
+    with open(path, "w", encoding="utf-8") as out:
+        out.write(before + mark + "\n" + "\n".join(lines) + "\n" + mark + after)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", help="comma-separated mutants")
+    parser.add_argument("--build", default=os.path.join(ROOT, "build", "mutants"))
+    parser.add_argument("--no-build", action="store_true", help="the build folder is up to date")
+    parser.add_argument("--markdown", metavar="FILE")
+    parser.add_argument("-j", "--jobs", type=int, default=int(os.environ.get("DRIFT_JOBS", os.cpu_count() or 2)))
+    options = parser.parse_args()
+    started = time.time()
+
+    known = enumerators()
+    chosen = known
+    if options.only:
+        wanted = options.only.split(",")
+        unknown = set(wanted) - {name for name, _ in known} - {"kNone"}
+        if unknown:
+            fail(2, "no such mutant: " + ", ".join(sorted(unknown)))
+        chosen = [m for m in known if m[0] in wanted]
+
+    if not options.no_build:
+        configure = ["cmake", "-S", ROOT, "-B", options.build, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release", "-DDRIFT_WITH_LLAMA=OFF"]
+        if subprocess.run(configure, stdout=subprocess.DEVNULL).returncode != 0:
+            fail(3, "configuring %s failed" % options.build)
+        listing = subprocess.run(["ninja", "-C", options.build, "-t", "targets", "all"], capture_output=True, text=True).stdout
+        targets = [p for p in UNIT + [PROPERTY] if re.search(r"\b%s: CXX_EXECUTABLE_LINKER" % p, listing)]
+        if subprocess.run(["ninja", "-C", options.build, "-j", str(options.jobs), *targets], stdout=subprocess.DEVNULL).returncode != 0:
+            fail(3, "building %s failed; see: ninja -C %s" % (", ".join(targets), options.build))
+    build = Build(options.build)
+    if PROPERTY not in build.link:
+        fail(3, "there is no %s that links libdrift.a in %s" % (PROPERTY, options.build))
+    print("programs: " + ", ".join(build.link) + "; %s runs with --gtest_filter=%s" % (PROPERTY, PROPERTY_FILTER), flush=True)
+
+    work = os.path.join(options.build, "mutants-%d" % os.getpid())
+    status = 0
+    rows = ["| mutant | what is wrong | unit test that fails | property test that fails |", "|---|---|---|---|"]
+    with concurrent.futures.ThreadPoolExecutor(max(1, options.jobs)) as pool:
+        runs = [(name, about, pool.submit(judge, build, name, work)) for name, about in [("kNone", "nothing: must pass")] + chosen]
+        for name, about, future in runs:
+            unit, found, error = future.result()
+            if error:
+                verdict, status = "NOT BUILT: " + error, 1
+            elif name == "kNone":
+                verdict = "passes, as it must" if not (unit or found) else "FAILS: %s" % (unit or found)
+                status = status or int(bool(unit or found))
+            else:
+                verdict = "caught by " + " and ".join(t for t in (unit, found) if t) if unit or found else "SURVIVED"
+                status = status or int(not (unit or found))
+            print("%-24s %s" % (name, verdict), flush=True)
+            rows.append("| %s | %s | %s | %s |" % (name, about, unit or "-", found or "-"))
+    shutil.rmtree(work, ignore_errors=True)
+    print("%d mutants, %.0f s" % (len(chosen), time.time() - started))
+    if options.markdown and status == 0:
+        write_markdown(options.markdown, rows)
+    sys.exit(status)
+
+
+if __name__ == "__main__":
+    main()
