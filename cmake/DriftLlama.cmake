@@ -38,11 +38,12 @@ if(NOT commit_matches)
     "Run ./dev setup to build that one into ${DRIFT_DEPS_DIR}, or build without it: -DDRIFT_WITH_LLAMA=OFF.")
 endif()
 
-# Which kernels were compiled in; tests/cpu_kernels_test compares this with what runs.
+# Which kernels were compiled in, as one line of words; tests/cpu_kernels_test compares this with what runs.
 set(DRIFT_LLAMA_CPU_FLAGS "")
 get_filename_component(llama_prefix "${llama_DIR}/../../.." ABSOLUTE)
 if(EXISTS "${llama_prefix}/drift-cpu-flags.txt")
-  file(STRINGS "${llama_prefix}/drift-cpu-flags.txt" DRIFT_LLAMA_CPU_FLAGS)
+  file(STRINGS "${llama_prefix}/drift-cpu-flags.txt" cpu_flags)
+  list(JOIN cpu_flags " " DRIFT_LLAMA_CPU_FLAGS)
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${llama_prefix}/drift-cpu-flags.txt")
 endif()
 message(STATUS "llama.cpp ${LLAMA_BUILD_COMMIT} in ${llama_prefix}; CPU flags: ${DRIFT_LLAMA_CPU_FLAGS}")
