@@ -5,8 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "drift/base/check.hpp"
-
 namespace drift::control {
 namespace {
 
@@ -33,14 +31,14 @@ Status fill(engine::Engine& engine, SeqId seq, std::span<const Token> text, std:
 }
 
 Result<double> time_pass(engine::Engine& engine, SeqId seq, std::span<const Token> text, std::size_t depth, std::size_t count) {
-  DRIFT_CHECK(count <= kCurveRows, "the curve ends at kCurveRows");
-  std::array<engine::Node, kCurveRows> nodes;
+  std::vector<engine::Node> nodes;
+  nodes.reserve(kCurveRows);
   for (std::size_t i = 0; i < count; ++i) {
-    nodes[i] = {seq, text[(depth + i) % text.size()], static_cast<Pos>(depth + i), i == 0 ? kPrefix : static_cast<NodeIndex>(i) - 1, true};
+    nodes.push_back({seq, text[(depth + i) % text.size()], static_cast<Pos>(depth + i), i == 0 ? kPrefix : static_cast<NodeIndex>(i) - 1, true});
   }
   engine::Rows rows;
   const auto start = Clock::now();
-  DRIFT_TRY(engine.forward(std::span(nodes).first(count), rows));
+  DRIFT_TRY(engine.forward(nodes, rows));
   const double ms = std::chrono::duration<double, std::milli>(Clock::now() - start).count();
   DRIFT_TRY(engine.keep(seq, {}));
   return ms;
