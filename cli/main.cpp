@@ -10,10 +10,12 @@
 #include "cli/bank_command.hpp"
 #include "cli/compare.hpp"
 #include "cli/console.hpp"
+#include "cli/doctor.hpp"
 #include "cli/exit_codes.hpp"
 #include "cli/machine.hpp"
 #include "cli/models.hpp"
 #include "cli/options.hpp"
+#include "cli/run.hpp"
 
 namespace {
 
@@ -31,7 +33,9 @@ int run(std::vector<std::string> arguments) {
   drift::cli::add_bank_command(app, exit_code);
   app.footer(kFooter);
   app.get_formatter()->column_width(34);
+  drift::cli::add_run_command(app, exit_code);
   drift::cli::add_compare_command(app, exit_code);
+  drift::cli::add_doctor_command(app, exit_code);
   arguments = drift::cli::expand_short_flags(arguments);
   std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());  // CLI11 takes them from the back
   try {

@@ -13,7 +13,7 @@ namespace {
 using Scope = SettingScope;
 
 // The bounds stand once more in bank/config.hpp and recal/config.hpp; settings_test holds the two together.
-constexpr std::array<SettingInfo, 19> kTable{{
+constexpr std::array<SettingInfo, 20> kTable{{
     {"preset", "default|seed", "a whole set of values: 'seed' is the seed's rule (lambda 0.6, fixed gain, kernel sum, shared top m)", Scope::kRecal},
     {"judge", "match|rejection", "how proposals are judged: same draw as the target's, or min(1, p/q)", Scope::kDrafting},
     {"draft", "1..32", "tokens drafted per block; 3 and 7 fit kernels that work on 4 rows at a time", Scope::kDrafting},
@@ -30,6 +30,7 @@ constexpr std::array<SettingInfo, 19> kTable{{
     {"weights", "sum|normalised", "how neighbours are combined", Scope::kRecal},
     {"support-rule", "union|target|draft|intersection", "which tokens a residual is taken on: top m of p, q, both, or shared", Scope::kRecal},
     {"renormalise", "on|off", "log-probabilities renormalised on the support first", Scope::kRecal},
+    {"centre", "on|off", "residuals taken relative to all tokens outside the support", Scope::kRecal},
     {"key-type", "f32|f16", "how keys are stored", Scope::kRecal},
     {"int8-scan", "on|off", "scan a rounded copy of the keys first", Scope::kRecal},
     {"standardise", "on|off", "keys standardised per dimension", Scope::kRecal},
@@ -123,6 +124,7 @@ Status apply(Settings& s, const std::string& key, const std::string& text, const
   if (key == "weights") return set_choice(r.weights, shown, text, kWeights);
   if (key == "support-rule") return set_choice(r.support, shown, text, kSupports);
   if (key == "renormalise") return set_choice(r.renormalise, shown, text, kOnOff);
+  if (key == "centre") return set_choice(r.centre, shown, text, kOnOff);
   if (key == "key-type") return set_choice(r.bank.key_type, shown, text, kKeyTypes);
   if (key == "int8-scan") return set_choice(r.bank.int8_scan, shown, text, kOnOff);
   if (key == "standardise") return set_choice(r.bank.standardise, shown, text, kOnOff);
@@ -165,6 +167,7 @@ std::string setting_value(const Settings& s, const std::string& key) {
   if (key == "weights") return name_of(r.weights, kWeights);
   if (key == "support-rule") return name_of(r.support, kSupports);
   if (key == "renormalise") return name_of(r.renormalise, kOnOff);
+  if (key == "centre") return name_of(r.centre, kOnOff);
   if (key == "key-type") return name_of(r.bank.key_type, kKeyTypes);
   if (key == "int8-scan") return name_of(r.bank.int8_scan, kOnOff);
   if (key == "standardise") return name_of(r.bank.standardise, kOnOff);

@@ -1,0 +1,105 @@
+#include "cli/compare.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+namespace drift::cli {
+namespace {
+
+const CompareOptions kPlainOptions = CompareOptions();
+
+PromptRun run_of(std::size_t prompt, int tokens, std::int64_t ms) {
+  PromptRun run;
+  run.prompt = prompt;
+  trace::StepEvent event;
+  for (int i = 0; i < tokens; ++i) event.emitted.push_back({Token{1}, trace::Origin::kTarget});
+  event.times.total_ns = ms * 1'000'000;
+  run.metrics.add(event);
+  return run;
+}
+
+// Two prompts, off and drift: 1 s for 10 tokens each against 0.5 s and 2 s.
+CompareResult two_modes() {
+  CompareResult result;
+  result.prompts = {{"a", "law", "", PromptKind::kPrefix, "x"}, {"b", "code", "", PromptKind::kPrefix, "x"}};
+  result.infos = {{3, {1.0}}, {4, {1.0}}};
+  result.variants.resize(2);
+  result.variants[0].variant = {"off", decode::Mode::kOff, {}};
+  result.variants[1].variant = {"drift", decode::Mode::kDrift, {}};
+  result.variants[0].compared = result.variants[1].compared = true;
+  result.reference = 0;
+  result.variants[0].runs = {run_of(0, 10, 1000), run_of(1, 10, 1000)};
+  result.variants[1].runs = {run_of(0, 10, 500), run_of(1, 10, 2000)};
+  result.noise[4] = {1000, 0.05};
+  return result;
+}
+
+TEST(CompareSummary, SpeedupsPerPromptPerDomainAndInTotal) {
+  CompareResult result = two_modes();
+  summarise(kPlainOptions, result);
+  const VariantResult& drift = result.variants[1];
+  EXPECT_DOUBLE_EQ(drift.runs[0].speedup, 2.0);
+  EXPECT_DOUBLE_EQ(drift.runs[1].speedup, 0.5);
+  EXPECT_DOUBLE_EQ(drift.speedup, 2000.0 / 2500.0);
+  EXPECT_DOUBLE_EQ(drift.speedups.median, 1.25);
+  EXPECT_DOUBLE_EQ(drift.domain_speedup.at("law"), 2.0);
+  EXPECT_FALSE(drift.beyond);
+}
+
+TEST(CompareSummary, ADifferenceWithinTheNoiseIsCountedAndAllowed) {
+  CompareResult result = two_modes();
+  result.variants[1].runs[0].difference = Difference{3, 0.09};
+  summarise(kPlainOptions, result);
+  EXPECT_EQ(result.variants[1].diverged_prompts, 1u);
+  EXPECT_DOUBLE_EQ(result.variants[1].allowed_margin, 0.1);
+  EXPECT_FALSE(result.variants[1].beyond);
+}
+
+TEST(CompareSummary, BeyondTheNoiseOrOneByOneItIsNot) {
+  CompareResult result = two_modes();
+  result.variants[1].runs[0].difference = Difference{3, 0.11};
+  summarise(kPlainOptions, result);
+  EXPECT_TRUE(result.variants[1].beyond);
+
+  CompareOptions one_by_one;
+  one_by_one.one_by_one = true;
+  CompareResult exact = two_modes();
+  exact.noise.clear();
+  exact.variants[1].runs[0].difference = Difference{3, 0.0};
+  summarise(one_by_one, exact);
+  EXPECT_TRUE(exact.variants[1].beyond) << "identical calls leave no margin";
+}
+
+TEST(CompareSummary, TheJsonHasTheDocumentedFields) {
+  CompareResult result = two_modes();
+  result.variants[1].runs[0].difference = Difference{3, std::numeric_limits<double>::infinity()};
+  summarise(kPlainOptions, result);
+  const auto json = nlohmann::json::parse(report_json(kPlainOptions, result));
+  EXPECT_EQ(json["schema"], "drift.compare/1");
+  for (const char* field : {"drift_version", "partial", "machine", "target", "draft", "sampler", "settings", "noise", "cost_curve", "modes", "prompts", "load_average_before", "load_average_after", "reference"}) {
+    EXPECT_TRUE(json.contains(field)) << field;
+  }
+  for (const char* field : {"mode", "label", "settings", "tokens", "drafted", "accepted", "acceptance", "acceptance_conditional", "mean_accepted_per_block", "per_position", "tokens_per_s", "speedup",
+                            "modelled_speedup", "overhead_fraction", "overhead_ns", "bank_entries", "bank_bytes", "diverged_prompts", "max_divergence_margin", "allowed_divergence_margin", "domains"}) {
+    EXPECT_TRUE(json["modes"][1].contains(field)) << field;
+  }
+  for (const char* stage : {"lookup", "bias", "residual", "commit"}) EXPECT_TRUE(json["modes"][1]["overhead_ns"].contains(stage));
+  EXPECT_TRUE(json["modes"][1]["max_divergence_margin"].is_null()) << "an infinite margin has no number";
+  EXPECT_EQ(json["modes"][1]["divergence_beyond_margin"], true);
+  EXPECT_EQ(json["prompts"][0]["runs"].size(), 2u);
+  EXPECT_NE(report_text(kPlainOptions, result).find("DIVERGED"), std::string::npos);
+}
+
+TEST(CompareSummary, SpreadIsMedianAndQuartiles) {
+  const Spread spread = spread_of({4, 1, 3, 2, 5});
+  EXPECT_DOUBLE_EQ(spread.median, 3);
+  EXPECT_DOUBLE_EQ(spread.low, 2);
+  EXPECT_DOUBLE_EQ(spread.high, 4);
+  EXPECT_EQ(spread_of({}).count, 0u);
+}
+
+}  // namespace
+}  // namespace drift::cli
