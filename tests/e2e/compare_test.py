@@ -1,0 +1,112 @@
+"""drift compare: prompts, modes, the JSON's fields, equal texts, and every input it must refuse."""
+
+import json
+import os
+import signal
+import time
+
+import program
+from program import ProgramTest, model, start
+
+ROWS = [
+    {"id": "a", "domain": "general", "kind": "instruction", "prompt": "Name three colours.", "split": "eval"},
+    {"id": "b", "domain": "general", "kind": "prefix", "prompt": "The capital of France is", "split": "eval"},
+    {"id": "c", "domain": "law", "kind": "prefix", "prompt": "This agreement is made between", "split": "eval"},
+    {"id": "d", "domain": "law", "kind": "prefix", "prompt": "unused", "split": "tune"},
+]
+TOP_FIELDS = set("""schema drift_version partial runs_done runs_planned machine load_average_before load_average_after load_s wall_s
+    target draft vocab context sampler settings reference noise cost_curve modelled_at modes prompts""".split())
+MODE_FIELDS = set("""label mode settings tokens steps drafted accepted accepted_bank acceptance acceptance_conditional
+    mean_accepted_per_block time_ms tokens_per_s per_position accepted_histogram mean_length predicted_accepted speedup speedup_median
+    speedup_quartiles modelled_speedup step_ms_p50 step_ms_p99 overhead_fraction overhead_ns step_ns bank_entries bank_bytes
+    diverged_prompts max_divergence_margin allowed_divergence_margin divergence_beyond_margin domains""".split())
+
+
+def lines(rows):
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+class Refusals(ProgramTest):
+    def test_prompts(self):
+        base = ("compare", "-m", "x", "-md", "x", "--prompts")
+        self.refused(["p.jsonl, line 2", "JSON"], *base, self.path("p.jsonl", '{"prompt": "a"}\n{"prompt": \n'))
+        self.refused(["p.jsonl, line 1", "UTF-8"], *base, self.path("p.jsonl", b'{"prompt": "\xff"}\n'))
+        self.refused(["no prompt has", "test"], *base, self.path("p.jsonl", lines(ROWS)), "--split", "test")
+        self.refused(["cannot open"], *base, self.path("missing.jsonl"))
+        self.refused(["empty"], *base, self.path("empty.txt", ""))
+
+    def test_command_line(self):
+        prompts = self.path("p.jsonl", lines(ROWS))
+        base = ("compare", "-m", "x", "-md", "x", "--prompts", prompts)
+        self.refused(["no mode 'fast'"], *base, "--modes", "off,fast")
+        self.refused(["lambda in mode 'drift' is 'nan'"], *base, "--modes", "off,drift:lambda=nan")
+        self.refused(["-n is '0'"], *base, "-n", "0")
+        self.refused(["does not exist"], *base, "--json", self.path("no/such/out.json"))
+        self.refused(["needs a draft"], "compare", "-m", "x", "--prompts", prompts)
+        self.refused(["-m", "no such file"], *base)
+
+    def test_a_prompt_beyond_the_context(self):
+        m = model()
+        self.refused(["huge.txt", "tokens", "context"], "compare", "-m", m, "-md", m, "-c", "256", "--prompts", self.path("huge.txt", "word " * 1000))
+
+
+class Comparisons(ProgramTest):
+    def compare(self, *arguments):
+        m, out = model(), self.path("out.json")
+        done = self.worked("compare", "-m", m, "-md", m, "--prompts", self.path("p.jsonl", lines(ROWS)), "--split", "eval", "-n", "16", "--json", out, *arguments)
+        with open(out, encoding="utf-8") as file:
+            return done, json.load(file)
+
+    def test_the_report_and_its_fields(self):
+        done, out = self.compare("--modes", "off,static,seed=drift:preset=seed,earned=drift:gain=earned")
+        self.assertEqual(out["schema"], "drift.compare/1")
+        self.assertEqual(set(out), TOP_FIELDS)
+        self.assertEqual([m["label"] for m in out["modes"]], ["off", "static", "seed", "earned"])
+        for mode in out["modes"]:
+            self.assertEqual(set(mode), MODE_FIELDS)
+            self.assertEqual(set(mode["overhead_ns"]), {"lookup", "bias", "residual", "commit"})
+            self.assertFalse(mode["divergence_beyond_margin"])
+        self.assertEqual(out["modes"][2]["settings"]["lambda"], "0.6")
+        self.assertEqual(out["modes"][2]["settings"]["gain"], "fixed")
+        self.assertGreater(out["modes"][1]["acceptance"], 0.5)  # a model as its own draft
+        self.assertGreater(out["modes"][2]["bank_entries"], 0)
+        for side in ("target", "draft"):
+            self.assertEqual(len(out["cost_curve"][side]["ms"]), 8)
+        self.assertEqual([p["id"] for p in out["prompts"]], ["a", "b", "c"])
+        self.assertEqual(set(out["modes"][1]["domains"]), {"general", "law"})
+        self.assertEqual(out["noise"][0]["rows"], 4)
+        for word in ("acceptance", "speed-up", "Float noise", "rows:", "lambda=0.6"):
+            self.assertIn(word, done.stdout)
+        self.assertEqual(sorted(os.listdir(self.folder.name)), ["out.json", "p.jsonl"])
+
+    def test_rows_one_by_one_are_identical(self):
+        for sampling in (("--temp", "0"), ("--temp", "0.8", "--seed", "7")):
+            _, out = self.compare("--verify-rows-one-by-one", "--modes", "off,static,drift:lambda=2,gain=fixed", *sampling)
+            for mode in out["modes"]:
+                self.assertEqual(mode["diverged_prompts"], 0)
+                self.assertEqual(mode["allowed_divergence_margin"], 0)
+            self.assertEqual(out["noise"], [])
+
+    def test_rejection_is_not_compared_above_zero(self):
+        _, out = self.compare("--temp", "0.8", "--modes", "off,static:judge=rejection")
+        self.assertIsNone(out["modes"][1]["diverged_prompts"])
+        self.assertEqual(out["modes"][0]["diverged_prompts"], 0)
+
+    def test_interrupted_it_tells_what_is_done(self):
+        m, out = model(), self.path("out.json")
+        rows = [dict(ROWS[1], id=str(i)) for i in range(500)]
+        process = start("compare", "-m", m, "-md", m, "--prompts", self.path("p.jsonl", lines(rows)), "-n", "8", "--json", out)
+        process.stdout.read(1)
+        time.sleep(10)
+        process.send_signal(signal.SIGINT)
+        text, errors = process.communicate(timeout=300)
+        self.assertEqual(process.returncode, 130, errors)
+        self.assertIn(b"INTERRUPTED", text)
+        with open(out, encoding="utf-8") as file:
+            result = json.load(file)
+        self.assertTrue(result["partial"])
+        self.assertLess(result["runs_done"], result["runs_planned"])
+
+
+if __name__ == "__main__":
+    program.main()

@@ -1,0 +1,31 @@
+"""drift doctor: what it says about a pair, and what it refuses."""
+
+import json
+
+import program
+from program import ProgramTest, model
+
+
+class Doctor(ProgramTest):
+    def test_refusals(self):
+        self.refused(["-md"], "doctor", "-m", "x")
+        self.refused(["-m", "no such file"], "doctor", "-m", self.path("none.gguf"), "-md", "x")
+        self.refused(["--repeat is '0'"], "doctor", "-m", "x", "-md", "x", "--repeat", "0")
+
+    def test_what_it_says(self):
+        m = model()
+        done = self.worked("doctor", "-m", m, "-md", m, "--repeat", "2", "--depth", "16")
+        for word in ("tokens in common", "hidden width", "bank", "rows:", "break-even", "rafting"):
+            self.assertIn(word, done.stdout)
+
+    def test_json(self):
+        m = model()
+        out = json.loads(self.worked("doctor", "-m", m, "-md", m, "--repeat", "2", "--depth", "16", "--json").stdout)
+        self.assertEqual(out["schema"], "drift.doctor/1")
+        self.assertEqual([row["draft"] for row in out["break_even"]], [1, 3, 5, 7])
+        self.assertEqual(len(out["cost_curve"]["target"]), 8)
+        self.assertTrue(out["verdict"])
+
+
+if __name__ == "__main__":
+    program.main()
