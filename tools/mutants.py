@@ -6,8 +6,9 @@ that hold that line are compiled again; their objects are linked before libdrift
 Then the unit and property tests run until one fails. A mutant that no test catches is a hole in the tests: exit code 1.
 
     mutants.py                        all of them, in a build folder of its own (build/mutants)
-    mutants.py --only kA,kB           these (kNone, the product as it is, always runs and must pass)
+    mutants.py --only kA,kB           these (kNone, the product as it is, runs too and must pass)
     mutants.py --build DIR --no-build use a folder that is built already, e.g. from inside ctest
+    mutants.py --no-baseline          leaves kNone out, where the tests themselves have just run
     mutants.py --markdown FILE        also writes the table there, between the marks `<!-- mutants -->`
 
 Exit codes: 0 all caught, 1 a mutant survived or the product itself failed, 2 usage, 3 something could not be built.
@@ -169,6 +170,7 @@ def main():
     parser.add_argument("--only", help="comma-separated mutants")
     parser.add_argument("--build", default=os.path.join(ROOT, "build", "mutants"))
     parser.add_argument("--no-build", action="store_true", help="the build folder is up to date")
+    parser.add_argument("--no-baseline", action="store_true", help="do not run kNone first")
     parser.add_argument("--markdown", metavar="FILE")
     parser.add_argument("-j", "--jobs", type=int, default=int(os.environ.get("DRIFT_JOBS", os.cpu_count() or 2)))
     options = parser.parse_args()
@@ -198,9 +200,10 @@ def main():
 
     work = os.path.join(options.build, "mutants-%d" % os.getpid())
     status = 0
+    baseline = [] if options.no_baseline else [("kNone", "nothing: must pass")]
     rows = ["| mutant | what is wrong | unit test that fails | property test that fails |", "|---|---|---|---|"]
     with concurrent.futures.ThreadPoolExecutor(max(1, options.jobs)) as pool:
-        runs = [(name, about, pool.submit(judge, build, name, work)) for name, about in [("kNone", "nothing: must pass")] + chosen]
+        runs = [(name, about, pool.submit(judge, build, name, work)) for name, about in baseline + chosen]
         for name, about, future in runs:
             unit, found, error = future.result()
             if error:
