@@ -174,6 +174,7 @@ def main():
     parser.add_argument("--markdown", metavar="FILE")
     parser.add_argument("-j", "--jobs", type=int, default=int(os.environ.get("DRIFT_JOBS", os.cpu_count() or 2)))
     options = parser.parse_args()
+    options.build = os.path.abspath(options.build)
     started = time.time()
 
     known = enumerators()
