@@ -97,6 +97,7 @@ Status Keyer::load(std::span<const std::byte> bytes) {
   std::uint32_t dim, flags;
   const std::byte* at = bytes.data();
   const auto get = [&](void* p, std::size_t n) {
+    if (n == 0) return;  // memcpy may not be given the null pointer of an empty array
     std::memcpy(p, at, n);
     at += n;
   };
