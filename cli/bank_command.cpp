@@ -1,5 +1,6 @@
 #include "cli/bank_command.hpp"
 
+#include <fmt/format.h>
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
@@ -7,7 +8,6 @@
 #include <cmath>
 #include <cstring>
 #include <filesystem>
-#include <fmt/format.h>
 #include <fstream>
 #include <iostream>
 #include <memory>
@@ -66,7 +66,8 @@ std::vector<std::pair<Token, float>> strongest(const BankImage& image, std::size
   for (std::size_t i = 0; i < image.lengths[id]; ++i) {
     pairs.emplace_back(image.tokens[id * image.config.support + i], image.values[id * image.config.support + i]);
   }
-  std::stable_sort(pairs.begin(), pairs.end(), [](const auto& a, const auto& b) { return std::fabs(a.second) > std::fabs(b.second); });
+  std::stable_sort(pairs.begin(), pairs.end(),
+                   [](const auto& a, const auto& b) { return std::fabs(a.second) > std::fabs(b.second); });
   pairs.resize(std::min(limit, pairs.size()));
   return pairs;
 }
@@ -102,7 +103,8 @@ Status export_to(const std::string& path, const std::string& out) {
   const std::string part = out + ".part";
   std::ofstream file(part, std::ios::binary | std::ios::trunc);
   if (!file) return {Code::kIo, fmt::format("cannot write '{}': {}", part, std::strerror(errno))};
-  const bool whole = export_bank(stored, [&](const std::string& line) { return static_cast<bool>(file << line) && !interrupted(); });
+  const bool whole =
+      export_bank(stored, [&](const std::string& line) { return static_cast<bool>(file << line) && !interrupted(); });
   file.close();
   std::error_code error;
   if (whole && file) std::filesystem::rename(part, out, error);
@@ -137,15 +139,16 @@ std::string describe_bank(const StoredBank& stored, std::uint64_t file_bytes, st
   row("vocabulary", fmt::format("{}", stored.fingerprint.vocab));
   row("hidden width", fmt::format("{}", stored.fingerprint.hidden_width));
   row("entries", fmt::format("{} of {}", image.size, c.capacity));
-  row("keys", fmt::format("{} x {}{}{}", c.key_dim, c.key_type == bank::KeyType::kF16 ? "f16" : "f32", c.int8_scan ? ", int8 scan" : "",
-                          c.standardise ? ", standardised" : ""));
+  row("keys", fmt::format("{} x {}{}{}", c.key_dim, c.key_type == bank::KeyType::kF16 ? "f16" : "f32",
+                          c.int8_scan ? ", int8 scan" : "", c.standardise ? ", standardised" : ""));
   row("support", fmt::format("{} tokens an entry", c.support));
   row("updates", fmt::format("tau {}, eta {}, rate {}", c.tau, c.eta, kRates[static_cast<int>(c.rate)]));
   row("use counter", fmt::format("{}", image.use_counter));
   row("file", fmt::format("{} bytes", file_bytes));
   row("in memory", fmt::format("{} bytes", c.bytes()));
   std::string extras;
-  for (const auto& [name, content] : stored.extras) extras += fmt::format("{}{} ({} bytes)", extras.empty() ? "" : ", ", name, content.size());
+  for (const auto& [name, content] : stored.extras)
+    extras += fmt::format("{}{} ({} bytes)", extras.empty() ? "" : ", ", name, content.size());
   if (!extras.empty()) row("extras", extras);
   if (image.size == 0) return text;
   text += "\nresiduals taught    entries\n";
@@ -194,12 +197,14 @@ std::string describe_bank_json(const StoredBank& stored, std::uint64_t file_byte
             {"most_taught", Json::array()}};
   for (const auto& [name, content] : stored.extras) json["extras"][name] = content.size();
   if (image.size != 0) {
-    for (const CountBin& bin : histogram(image)) json["counts"].push_back({{"low", bin.low}, {"high", bin.high}, {"entries", bin.entries}});
+    for (const CountBin& bin : histogram(image))
+      json["counts"].push_back({{"low", bin.low}, {"high", bin.high}, {"entries", bin.entries}});
   }
   for (const std::size_t id : most_taught(image, top)) {
     Json tokens = Json::array();
     for (const auto& [token, value] : strongest(image, id, 4)) tokens.push_back({{"token", token}, {"residual", value}});
-    json["most_taught"].push_back({{"entry", id}, {"count", image.counts[id]}, {"last_used", image.last_used[id]}, {"strongest", tokens}});
+    json["most_taught"].push_back(
+        {{"entry", id}, {"count", image.counts[id]}, {"last_used", image.last_used[id]}, {"strongest", tokens}});
   }
   return json_line(json);
 }
@@ -222,7 +227,8 @@ Status import_into(const std::string& path, std::istream& in, bool replace) {
 }
 
 Result<std::uint32_t> reset_bank(const std::string& path) {
-  if (std::error_code error; !std::filesystem::exists(path, error)) return Status(Code::kNotFound, fmt::format("bank '{}' does not exist", path));
+  if (std::error_code error; !std::filesystem::exists(path, error))
+    return Status(Code::kNotFound, fmt::format("bank '{}' does not exist", path));
   DRIFT_ASSIGN(auto file, BankFile::open(path, Access::kReadWrite));
   if (file->empty()) return std::uint32_t{0};
   DRIFT_ASSIGN(StoredBank stored, file->load());
@@ -255,8 +261,8 @@ void add_bank_command(CLI::App& app, int& exit_code) {
   add("verify", "Check everything; changes nothing", [](const Choices& c) { return verify(c.file); });
   CLI::App* export_command = add("export", "Write as JSON lines", [](const Choices& c) { return export_to(c.file, c.other); });
   export_command->add_option("-o,--out", choices->other, "File to write; without it, or with -, the standard output");
-  CLI::App* import_command = add("import", "Replace the content by an export",
-                                 [](const Choices& c) { return import_from(c.file, c.other, c.replace); });
+  CLI::App* import_command =
+      add("import", "Replace the content by an export", [](const Choices& c) { return import_from(c.file, c.other, c.replace); });
   import_command->add_option("EXPORT", choices->other, "The export, or - for the standard input")->required();
   import_command->add_flag("--replace", choices->replace, "Overwrite a bank that holds entries");
   add("reset", "Remove all entries; the bank stays bound to its pair of models", [](const Choices& c) -> Status {

@@ -192,7 +192,9 @@ class Lines {
   }
 
  private:
-  Status error(const std::string& why) const { return {Code::kInvalid, "bank export, line " + std::to_string(number_) + " " + why}; }
+  Status error(const std::string& why) const {
+    return {Code::kInvalid, "bank export, line " + std::to_string(number_) + " " + why};
+  }
   std::istream& in_;
   std::size_t number_ = 0;
 };
@@ -219,7 +221,8 @@ Status read_config(Fields fields, BankConfig& config) {
 
 Status read_header(const Json& json, StoredBank& stored, std::size_t& extras) {
   Fields fields(json, 1);
-  if (fields.text("format") != kFormat) return {Code::kInvalid, "bank export, line 1: this is no bank export (its 'format' is not '" + std::string(kFormat) + "')"};
+  if (fields.text("format") != kFormat)
+    return {Code::kInvalid, "bank export, line 1: this is no bank export (its 'format' is not '" + std::string(kFormat) + "')"};
   if (fields.number<std::uint32_t>("version") != 1) fields.fail("version", "must be 1; a newer drift may read it");
   Fields print(fields.object("fingerprint"), 1);
   stored.fingerprint = {print.text("target_hash"), print.text("draft_hash"), print.number<std::uint32_t>("vocab"),
@@ -233,7 +236,8 @@ Status read_header(const Json& json, StoredBank& stored, std::size_t& extras) {
   DRIFT_TRY(fields.status());
   DRIFT_TRY(print.status());
   DRIFT_TRY(read_config(Fields(config, 1), stored.image.config));
-  if (stored.image.size > stored.image.config.capacity) return {Code::kInvalid, "bank export, line 1: 'size' exceeds the capacity"};
+  if (stored.image.size > stored.image.config.capacity)
+    return {Code::kInvalid, "bank export, line 1: 'size' exceeds the capacity"};
   return Status::ok();
 }
 
@@ -252,13 +256,15 @@ Status read_entry(const Json& json, std::size_t line, std::size_t id, BankImage&
     image.tokens[id * support + i] = value.get<Token>();
     return true;
   });
-  const std::size_t residuals = fields.array(
-      "residuals", support, [&](std::size_t i, const Json& value) { return Fields::to_float(value, image.values[id * support + i]); });
+  const std::size_t residuals = fields.array("residuals", support, [&](std::size_t i, const Json& value) {
+    return Fields::to_float(value, image.values[id * support + i]);
+  });
   if (tokens != residuals) fields.fail("residuals", "must be as many as the tokens");
   image.lengths.push_back(static_cast<std::uint32_t>(tokens));
   const std::size_t record = std::size_t{image.config.key_dim} * (image.config.key_type == KeyType::kF16 ? 2 : 4);
   const std::string key = fields.text("key");
-  if (key.size() != 2 * record || !unhex(key, image.keys)) fields.fail("key", "must be " + std::to_string(2 * record) + " hex digits");
+  if (key.size() != 2 * record || !unhex(key, image.keys))
+    fields.fail("key", "must be " + std::to_string(2 * record) + " hex digits");
   return fields.status();
 }
 

@@ -16,7 +16,9 @@ Status check_agrees(const Settings& settings, const bank::BankConfig& stored, co
     if (!settings.given.contains(key)) continue;
     const std::string wanted = setting_value(settings, key), there = setting_value(kept, key);
     if (wanted != there) {
-      return {Code::kForeign, fmt::format("the bank {} was made with {} {}, but --{} is {}; leave the flag out, or use another file", path, key, there, key, wanted)};
+      return {Code::kForeign,
+              fmt::format("the bank {} was made with {} {}, but --{} is {}; leave the flag out, or use another file", path, key,
+                          there, key, wanted)};
     }
   }
   return Status::ok();

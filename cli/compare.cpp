@@ -15,11 +15,14 @@ namespace {
 constexpr const char* kExamples =
     "Examples:\n"
     "  drift compare -m target.gguf -md draft.gguf --prompts law.jsonl --split eval --limit 20\n"
-    "  drift compare -m T -md D --prompts law.jsonl --modes off,static,seed=drift:preset=seed,earned=drift:gain=earned --json out.json\n"
+    "  drift compare -m T -md D --prompts law.jsonl --modes off,static,seed=drift:preset=seed,earned=drift:gain=earned --json "
+    "out.json\n"
     "  drift compare -m T -md D --prompts notes.txt --verify-rows-one-by-one\n"
-    "Prompts: .jsonl with {\"id\", \"domain\", \"kind\": \"instruction\"|\"prefix\", \"prompt\", \"split\"} a line (only \"prompt\" is needed);\n"
+    "Prompts: .jsonl with {\"id\", \"domain\", \"kind\": \"instruction\"|\"prefix\", \"prompt\", \"split\"} a line (only "
+    "\"prompt\" is needed);\n"
     "any other file is one prompt. Instructions get the chat template, prefixes none.\n"
-    "Modes: [label=]off|static|drift[:key=value,key=value...], separated by commas; keys are the long flags of Drafting and of Bank\n"
+    "Modes: [label=]off|static|drift[:key=value,key=value...], separated by commas; keys are the long flags of Drafting and of "
+    "Bank\n"
     "and recalibration without their dashes.\n"
     "Exit codes: 0 done; 1 failure; 2 bad input; 3 a text left plain decoding's by more than float noise; 130 interrupted.";
 
@@ -73,7 +76,8 @@ Result<int> compare(const CompareOptions& options) {
   if (!options.json.empty()) DRIFT_TRY(write_file_atomically(options.json, report_json(options, result)));
   if (!status.is_ok()) return exit_code_of(status.code());
   if (result.partial) return kExitInterrupted;
-  const bool beyond = std::any_of(result.variants.begin(), result.variants.end(), [](const VariantResult& v) { return v.beyond; });
+  const bool beyond =
+      std::any_of(result.variants.begin(), result.variants.end(), [](const VariantResult& v) { return v.beyond; });
   if (beyond) note("a mode's text left plain decoding's by more than float noise explains; see the report above");
   if (beyond) return kExitDivergence;
   return out_is_broken() ? kExitBrokenPipe : kExitOk;
@@ -83,18 +87,28 @@ Result<int> compare(const CompareOptions& options) {
 
 void add_compare_command(CLI::App& app, int& exit_code) {
   auto options = std::make_shared<CompareOptions>();
-  CLI::App* command = app.add_subcommand("compare", "The same prompts under several modes: acceptance, speed, and whether the texts are equal");
+  CLI::App* command =
+      app.add_subcommand("compare", "The same prompts under several modes: acceptance, speed, and whether the texts are equal");
   command->footer(kExamples);
   add_pair_options(*command, options->pair);
-  command->add_option("--prompts", options->prompt_files, "a file of prompts; may be repeated")->type_name("FILE")->required()->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  command->add_option("--prompts", options->prompt_files, "a file of prompts; may be repeated")
+      ->type_name("FILE")
+      ->required()
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   command->add_option("--split", options->split, "only rows with this \"split\", e.g. tune or eval")->type_name("NAME");
-  add_int(*command, "--limit", 1, 1'000'000, "at most so many prompts, chosen by a fixed hash of id, balanced over kinds [all]", [options](std::int64_t v) { options->limit = static_cast<std::size_t>(v); });
-  add_int(*command, "-n,--predict", 1, 1 << 20, "tokens to generate per prompt [128]", [options](std::int64_t v) { options->generate = v; });
+  add_int(*command, "--limit", 1, 1'000'000, "at most so many prompts, chosen by a fixed hash of id, balanced over kinds [all]",
+          [options](std::int64_t v) { options->limit = static_cast<std::size_t>(v); });
+  add_int(*command, "-n,--predict", 1, 1 << 20, "tokens to generate per prompt [128]",
+          [options](std::int64_t v) { options->generate = v; });
   command->add_option("--modes", options->modes, "the modes, see below [off,static,drift]")->type_name("LIST");
-  add_int(*command, "--repeat", 1, 100, "run everything so many times, banks as at the start each time [1]", [options](std::int64_t v) { options->repeats = static_cast<int>(v); });
+  add_int(*command, "--repeat", 1, 100, "run everything so many times, banks as at the start each time [1]",
+          [options](std::int64_t v) { options->repeats = static_cast<int>(v); });
   command->add_option("--json", options->json, "also write the figures to this file (docs/compare-format.md)")->type_name("FILE");
-  command->add_option("--bank", options->bank, "begin drift modes with this bank instead of an empty one; it is only read")->type_name("FILE");
-  command->add_flag("--verify-rows-one-by-one", options->one_by_one, "decode every row of the target alone: slow, and then all texts must be identical");
+  command->add_option("--bank", options->bank, "begin drift modes with this bank instead of an empty one; it is only read")
+      ->type_name("FILE");
+  command->add_flag("--verify-rows-one-by-one", options->one_by_one,
+                    "decode every row of the target alone: slow, and then all texts must be identical");
   add_sampler_options(*command, options->sampler, options->seed);
   add_setting_options(*command, options->settings);
   command->callback([options, &exit_code] {

@@ -12,7 +12,9 @@ using Json = nlohmann::ordered_json;
 // JSON knows no infinity: null.
 Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
 
-double per_step(std::int64_t ns, const trace::Metrics& m) { return m.steps > 0 ? static_cast<double>(ns) / static_cast<double>(m.steps) : 0; }
+double per_step(std::int64_t ns, const trace::Metrics& m) {
+  return m.steps > 0 ? static_cast<double>(ns) / static_cast<double>(m.steps) : 0;
+}
 
 // Fields of a fold over steps, the same for a mode, a domain and a prompt.
 void put_metrics(Json& out, const trace::Metrics& m) {
@@ -72,8 +74,14 @@ Json mode_json(const VariantResult& v, bool reference_there) {
   out["step_ms_p50"] = m.step_percentile_ms(0.5);
   out["step_ms_p99"] = m.step_percentile_ms(0.99);
   out["overhead_fraction"] = m.overhead_fraction();
-  out["overhead_ns"] = {{"lookup", per_step(m.times.lookup_ns, m)}, {"bias", per_step(m.times.bias_ns, m)}, {"residual", per_step(m.times.residual_ns, m)}, {"commit", per_step(m.times.commit_ns, m)}};
-  out["step_ns"] = {{"draft", per_step(m.times.draft_ns, m)}, {"verify", per_step(m.times.verify_ns, m)}, {"sample", per_step(m.times.sample_ns, m)}, {"total", per_step(m.times.total_ns, m)}};
+  out["overhead_ns"] = {{"lookup", per_step(m.times.lookup_ns, m)},
+                        {"bias", per_step(m.times.bias_ns, m)},
+                        {"residual", per_step(m.times.residual_ns, m)},
+                        {"commit", per_step(m.times.commit_ns, m)}};
+  out["step_ns"] = {{"draft", per_step(m.times.draft_ns, m)},
+                    {"verify", per_step(m.times.verify_ns, m)},
+                    {"sample", per_step(m.times.sample_ns, m)},
+                    {"total", per_step(m.times.total_ns, m)}};
   out["bank_entries"] = v.bank_entries;
   out["bank_bytes"] = v.bank_bytes;
   const bool judged = reference_there && v.compared;
@@ -131,7 +139,12 @@ std::string report_json(const CompareOptions& options, const CompareResult& resu
   out["partial"] = result.partial;
   out["runs_done"] = result.done_runs;
   out["runs_planned"] = result.all_runs;
-  out["machine"] = {{"cpu", result.machine.cpu}, {"hardware_threads", result.machine.hardware_threads}, {"threads", result.machine.threads}, {"ggml_flags", result.machine.ggml_flags}, {"llama_build", result.machine.llama_build}, {"highway_target", result.machine.highway_target}};
+  out["machine"] = {{"cpu", result.machine.cpu},
+                    {"hardware_threads", result.machine.hardware_threads},
+                    {"threads", result.machine.threads},
+                    {"ggml_flags", result.machine.ggml_flags},
+                    {"llama_build", result.machine.llama_build},
+                    {"highway_target", result.machine.highway_target}};
   out["load_average_before"] = result.load_before;
   out["load_average_after"] = result.load_after;
   out["load_s"] = result.load_s;
@@ -140,11 +153,23 @@ std::string report_json(const CompareOptions& options, const CompareResult& resu
   out["draft"] = result.has_draft ? model_json(result.draft) : Json(nullptr);
   out["vocab"] = result.vocab;
   out["context"] = result.context;
-  out["sampler"] = {{"temperature", options.sampler.temperature}, {"top_k", options.sampler.top_k}, {"top_p", options.sampler.top_p}, {"min_p", options.sampler.min_p}, {"seed", options.seed}};
-  out["settings"] = {{"prompts", options.prompt_files.size()}, {"split", options.split}, {"limit", options.limit}, {"generate", options.generate}, {"modes", options.modes}, {"repeat", options.repeats}, {"bank", !options.bank.empty()}, {"verify_rows_one_by_one", options.one_by_one}};
+  out["sampler"] = {{"temperature", options.sampler.temperature},
+                    {"top_k", options.sampler.top_k},
+                    {"top_p", options.sampler.top_p},
+                    {"min_p", options.sampler.min_p},
+                    {"seed", options.seed}};
+  out["settings"] = {{"prompts", options.prompt_files.size()},
+                     {"split", options.split},
+                     {"limit", options.limit},
+                     {"generate", options.generate},
+                     {"modes", options.modes},
+                     {"repeat", options.repeats},
+                     {"bank", !options.bank.empty()},
+                     {"verify_rows_one_by_one", options.one_by_one}};
   out["reference"] = result.reference ? Json(result.variants[*result.reference].variant.label) : Json(nullptr);
   out["noise"] = Json::array();
-  for (const auto& [rows, noise] : result.noise) out["noise"].push_back({{"rows", rows}, {"positions", noise.positions}, {"p999", noise.p999}, {"allowed", noise.allowed()}});
+  for (const auto& [rows, noise] : result.noise)
+    out["noise"].push_back({{"rows", rows}, {"positions", noise.positions}, {"p999", noise.p999}, {"allowed", noise.allowed()}});
   out["cost_curve"] = {{"target", curve_json(result.target_curve)}, {"draft", curve_json(result.draft_curve)}};
   out["modelled_at"] = {{"draft_cost", trace::kSeedDraftCost}, {"verify_cost", trace::kSeedVerifyCost}};
   out["modes"] = Json::array();

@@ -13,9 +13,13 @@ namespace {
 
 using Out = std::back_insert_iterator<std::string>;
 
-double per_step_us(std::int64_t ns, const trace::Metrics& m) { return m.steps > 0 ? static_cast<double>(ns) * 1e-3 / static_cast<double>(m.steps) : 0; }
+double per_step_us(std::int64_t ns, const trace::Metrics& m) {
+  return m.steps > 0 ? static_cast<double>(ns) * 1e-3 / static_cast<double>(m.steps) : 0;
+}
 
-std::string margin_text(double margin) { return std::isfinite(margin) ? fmt::format("{:.2g}", margin) : std::string("no near tie"); }
+std::string margin_text(double margin) {
+  return std::isfinite(margin) ? fmt::format("{:.2g}", margin) : std::string("no near tie");
+}
 
 std::string divergence_cell(const CompareResult& result, const VariantResult& v) {
   if (!result.reference || !v.compared) return "-";
@@ -26,7 +30,8 @@ std::string divergence_cell(const CompareResult& result, const VariantResult& v)
 void put_row(Out out, const CompareResult& result, const VariantResult& v) {
   const trace::Metrics& m = v.total;
   const bool drafts = v.variant.mode != decode::Mode::kOff;
-  const std::string speed = result.reference ? fmt::format("{:.2f}x ({:.2f}-{:.2f})", v.speedup, v.speedups.low, v.speedups.high) : "-";
+  const std::string speed =
+      result.reference ? fmt::format("{:.2f}x ({:.2f}-{:.2f})", v.speedup, v.speedups.low, v.speedups.high) : "-";
   fmt::format_to(out, "{:<12}", v.variant.label);
   if (drafts) {
     fmt::format_to(out, " {:>10.3f} {:>11.3f} {:>9.2f}", m.acceptance(), m.acceptance_conditional(), m.mean_accepted_per_block());
@@ -35,7 +40,8 @@ void put_row(Out out, const CompareResult& result, const VariantResult& v) {
   }
   fmt::format_to(out, " {:>8.2f} {:>17}", m.tokens_per_s(), speed);
   if (drafts) {
-    fmt::format_to(out, " {:>8.2f}x {:>8.2f}%", m.modelled_speedup(trace::kSeedDraftCost, trace::kSeedVerifyCost), 100 * m.overhead_fraction());
+    fmt::format_to(out, " {:>8.2f}x {:>8.2f}%", m.modelled_speedup(trace::kSeedDraftCost, trace::kSeedVerifyCost),
+                   100 * m.overhead_fraction());
   } else {
     fmt::format_to(out, " {:>9} {:>9}", "-", "-");
   }
@@ -43,12 +49,16 @@ void put_row(Out out, const CompareResult& result, const VariantResult& v) {
 }
 
 void put_table(Out out, const CompareResult& result) {
-  fmt::format_to(out, "\n{:<12} {:>10} {:>11} {:>9} {:>8} {:>17} {:>9} {:>9} {:>10}\n", "mode", "acceptance", "conditional", "per block", "tokens/s", "speed-up (IQR)", "modelled", "overhead", "diverged");
+  fmt::format_to(out, "\n{:<12} {:>10} {:>11} {:>9} {:>8} {:>17} {:>9} {:>9} {:>10}\n", "mode", "acceptance", "conditional",
+                 "per block", "tokens/s", "speed-up (IQR)", "modelled", "overhead", "diverged");
   for (const VariantResult& v : result.variants) put_row(out, result, v);
   fmt::format_to(out,
-                 "acceptance = accepted / drafted; conditional = accepted / drafted whose predecessors all stood; per block without the target's own\n"
-                 "token; speed-up: all tokens over all time, in brackets the quartiles over prompts; modelled: with a draft of 1/30 of the target and\n"
-                 "verification of 1.05; overhead: lookup, bias, residual and commit as a share of draft and verification; prefill is apart.\n");
+                 "acceptance = accepted / drafted; conditional = accepted / drafted whose predecessors all stood; per block "
+                 "without the target's own\n"
+                 "token; speed-up: all tokens over all time, in brackets the quartiles over prompts; modelled: with a draft of "
+                 "1/30 of the target and\n"
+                 "verification of 1.05; overhead: lookup, bias, residual and commit as a share of draft and verification; "
+                 "prefill is apart.\n");
 }
 
 void put_details(Out out, const CompareResult& result) {
@@ -60,17 +70,19 @@ void put_details(Out out, const CompareResult& result) {
     fmt::format_to(out, "\n");
     if (v.variant.mode != decode::Mode::kDrift) continue;
     fmt::format_to(out, "  {} accepted thanks to the bank ({:.2f} % of accepted); bank: {} entries, {:.1f} MB\n", m.accepted_bank,
-                   m.accepted > 0 ? 100.0 * static_cast<double>(m.accepted_bank) / static_cast<double>(m.accepted) : 0.0, v.bank_entries,
-                   static_cast<double>(v.bank_bytes) * 1e-6);
-    fmt::format_to(out, "  overhead per step: lookup {:.0f}, bias {:.0f}, residual {:.0f}, commit {:.0f} us of {:.1f} ms\n", per_step_us(m.times.lookup_ns, m),
-                   per_step_us(m.times.bias_ns, m), per_step_us(m.times.residual_ns, m), per_step_us(m.times.commit_ns, m), per_step_us(m.times.total_ns, m) * 1e-3);
+                   m.accepted > 0 ? 100.0 * static_cast<double>(m.accepted_bank) / static_cast<double>(m.accepted) : 0.0,
+                   v.bank_entries, static_cast<double>(v.bank_bytes) * 1e-6);
+    fmt::format_to(out, "  overhead per step: lookup {:.0f}, bias {:.0f}, residual {:.0f}, commit {:.0f} us of {:.1f} ms\n",
+                   per_step_us(m.times.lookup_ns, m), per_step_us(m.times.bias_ns, m), per_step_us(m.times.residual_ns, m),
+                   per_step_us(m.times.commit_ns, m), per_step_us(m.times.total_ns, m) * 1e-3);
   }
 }
 
 void put_domains(Out out, const CompareResult& result) {
   const auto& first = result.variants.front().by_domain;
   if (first.size() < 2 && (first.empty() || first.begin()->first.empty())) return;
-  fmt::format_to(out, "\n{:<14} {:<12} {:>8} {:>10} {:>11} {:>8} {:>9}\n", "domain", "mode", "tokens", "acceptance", "conditional", "tokens/s", "speed-up");
+  fmt::format_to(out, "\n{:<14} {:<12} {:>8} {:>10} {:>11} {:>8} {:>9}\n", "domain", "mode", "tokens", "acceptance",
+                 "conditional", "tokens/s", "speed-up");
   for (const auto& [domain, unused] : first) {
     for (const VariantResult& v : result.variants) {
       const auto it = v.by_domain.find(domain);
@@ -78,8 +90,9 @@ void put_domains(Out out, const CompareResult& result) {
       const trace::Metrics& m = it->second;
       const auto speedup = v.domain_speedup.find(domain);
       const bool drafts = m.drafted > 0;
-      fmt::format_to(out, "{:<14} {:<12} {:>8} {:>10} {:>11} {:>8.2f} {:>9}\n", domain.empty() ? "(none)" : domain, v.variant.label, m.tokens,
-                     drafts ? fmt::format("{:.3f}", m.acceptance()) : "-", drafts ? fmt::format("{:.3f}", m.acceptance_conditional()) : "-", m.tokens_per_s(),
+      fmt::format_to(out, "{:<14} {:<12} {:>8} {:>10} {:>11} {:>8.2f} {:>9}\n", domain.empty() ? "(none)" : domain,
+                     v.variant.label, m.tokens, drafts ? fmt::format("{:.3f}", m.acceptance()) : "-",
+                     drafts ? fmt::format("{:.3f}", m.acceptance_conditional()) : "-", m.tokens_per_s(),
                      speedup == v.domain_speedup.end() ? "-" : fmt::format("{:.2f}x", speedup->second));
     }
   }
@@ -95,20 +108,29 @@ void put_divergence(Out out, const CompareOptions& options, const CompareResult&
   } else {
     for (const auto& [rows, noise] : result.noise) {
       if (noise.positions == 0) {
-        fmt::format_to(out, "\nFloat noise of {} rows at once could not be measured (texts shorter than a block): no difference is allowed.\n", rows);
+        fmt::format_to(
+            out,
+            "\nFloat noise of {} rows at once could not be measured (texts shorter than a block): no difference is allowed.\n",
+            rows);
         continue;
       }
-      fmt::format_to(out, "\nFloat noise: {} rows at once moved {} by up to {:.3g} (p99.9 of {} positions); allowed margin {:.3g}.\n", rows,
-                     options.sampler.greedy() ? "best - second best logit" : "the draw's distance to its boundary", noise.p999, noise.positions, noise.allowed());
+      fmt::format_to(out,
+                     "\nFloat noise: {} rows at once moved {} by up to {:.3g} (p99.9 of {} positions); allowed margin {:.3g}.\n",
+                     rows, options.sampler.greedy() ? "best - second best logit" : "the draw's distance to its boundary",
+                     noise.p999, noise.positions, noise.allowed());
     }
   }
   for (const VariantResult& v : result.variants) {
     if (!v.compared) {
-      fmt::format_to(out, "{}: rejection at temperature above 0 gives another text of the same distribution; texts are not compared.\n", v.variant.label);
+      fmt::format_to(
+          out, "{}: rejection at temperature above 0 gives another text of the same distribution; texts are not compared.\n",
+          v.variant.label);
     } else if (v.beyond) {
-      fmt::format_to(out, "{}: DIVERGED beyond the margin: {} prompts, largest {} against {:.3g} allowed.\n", v.variant.label, v.diverged_prompts, margin_text(v.max_margin), v.allowed_margin);
+      fmt::format_to(out, "{}: DIVERGED beyond the margin: {} prompts, largest {} against {:.3g} allowed.\n", v.variant.label,
+                     v.diverged_prompts, margin_text(v.max_margin), v.allowed_margin);
     } else if (v.diverged_prompts > 0) {
-      fmt::format_to(out, "{}: {} prompts differ from off, each at a near tie (largest margin {}).\n", v.variant.label, v.diverged_prompts, margin_text(v.max_margin));
+      fmt::format_to(out, "{}: {} prompts differ from off, each at a near tie (largest margin {}).\n", v.variant.label,
+                     v.diverged_prompts, margin_text(v.max_margin));
     }
   }
 }
@@ -120,12 +142,15 @@ std::string report_settings(const CompareOptions& options, const CompareResult& 
   const Out out = std::back_inserter(text);
   const double bytes = static_cast<double>(result.target.weight_bytes);
   fmt::format_to(out, "target  {} ({:.2f} GB)\n", result.target.name, bytes * 1e-9);
-  if (result.has_draft) fmt::format_to(out, "draft   {} ({:.2f} GB)\n", result.draft.name, static_cast<double>(result.draft.weight_bytes) * 1e-9);
-  fmt::format_to(out, "machine {}, {} threads of {}; ggml: {}; DRIFT kernels: {}\n", result.machine.cpu, result.machine.threads, result.machine.hardware_threads,
-                 result.machine.ggml_flags, result.machine.highway_target);
-  fmt::format_to(out, "prompts {} x {} tokens, {} repeat{}, temperature {}, top-k {}, top-p {}, min-p {}, seed {}, context {}{}\n", result.prompts.size(), options.generate, options.repeats,
-                 options.repeats == 1 ? "" : "s", options.sampler.temperature, options.sampler.top_k, options.sampler.top_p, options.sampler.min_p, options.seed, result.context,
-                 options.one_by_one ? ", rows one by one" : "");
+  if (result.has_draft)
+    fmt::format_to(out, "draft   {} ({:.2f} GB)\n", result.draft.name, static_cast<double>(result.draft.weight_bytes) * 1e-9);
+  fmt::format_to(out, "machine {}, {} threads of {}; ggml: {}; DRIFT kernels: {}\n", result.machine.cpu, result.machine.threads,
+                 result.machine.hardware_threads, result.machine.ggml_flags, result.machine.highway_target);
+  fmt::format_to(out,
+                 "prompts {} x {} tokens, {} repeat{}, temperature {}, top-k {}, top-p {}, min-p {}, seed {}, context {}{}\n",
+                 result.prompts.size(), options.generate, options.repeats, options.repeats == 1 ? "" : "s",
+                 options.sampler.temperature, options.sampler.top_k, options.sampler.top_p, options.sampler.min_p, options.seed,
+                 result.context, options.one_by_one ? ", rows one by one" : "");
   for (const VariantResult& v : result.variants) {
     fmt::format_to(out, "mode    {} = {}", v.variant.label, mode_name(v.variant.mode));
     const char* separator = ": ";
@@ -141,7 +166,8 @@ std::string report_settings(const CompareOptions& options, const CompareResult& 
 std::string report_text(const CompareOptions& options, const CompareResult& result) {
   std::string text;
   const Out out = std::back_inserter(text);
-  if (result.partial) fmt::format_to(out, "\nINTERRUPTED: {} of {} runs are in these figures.\n", result.done_runs, result.all_runs);
+  if (result.partial)
+    fmt::format_to(out, "\nINTERRUPTED: {} of {} runs are in these figures.\n", result.done_runs, result.all_runs);
   put_table(out, result);
   put_details(out, result);
   put_domains(out, result);
@@ -149,7 +175,10 @@ std::string report_text(const CompareOptions& options, const CompareResult& resu
   for (const PromptInfo& info : result.infos) {
     for (const double ms : info.prefill_ms) prefill += ms;
   }
-  fmt::format_to(out, "\nPrefill, shared by all modes and not counted: {:.1f} s; loading: {:.1f} s; load average {:.2f} before, {:.2f} after.\n", prefill * 1e-3, result.load_s, result.load_before[0], result.load_after[0]);
+  fmt::format_to(
+      out,
+      "\nPrefill, shared by all modes and not counted: {:.1f} s; loading: {:.1f} s; load average {:.2f} before, {:.2f} after.\n",
+      prefill * 1e-3, result.load_s, result.load_before[0], result.load_after[0]);
   put_divergence(out, options, result);
   if (result.target_curve) {
     fmt::format_to(out, "\n{}", curve_table(*result.target_curve, result.draft_curve ? &*result.draft_curve : nullptr));
@@ -159,7 +188,9 @@ std::string report_text(const CompareOptions& options, const CompareResult& resu
         if (v.total.drafted > 0 && (drafting == nullptr || v.total.acceptance() > drafting->total.acceptance())) drafting = &v;
       }
       if (drafting != nullptr) {
-        fmt::format_to(out, "{}\n", verdict(*result.target_curve, *result.draft_curve, drafting->variant.settings.draft_tokens, drafting->total.acceptance_conditional(), drafting->variant.label));
+        fmt::format_to(out, "{}\n",
+                       verdict(*result.target_curve, *result.draft_curve, drafting->variant.settings.draft_tokens,
+                               drafting->total.acceptance_conditional(), drafting->variant.label));
       }
     }
   }

@@ -123,7 +123,8 @@ class Comparison {
       DRIFT_ASSIGN(banks_.back(), recal::Recalibrator::create(config));
       if (stored_) {
         const Status status = banks_.back()->restore(*stored_);
-        if (!status.is_ok()) return {status.code(), fmt::format("--bank {} in mode '{}': {}", options_.bank, v.variant.label, status.message())};
+        if (!status.is_ok())
+          return {status.code(), fmt::format("--bank {} in mode '{}': {}", options_.bank, v.variant.label, status.message())};
       }
     }
     return Status::ok();
@@ -205,10 +206,12 @@ class Comparison {
     if (!result_.reference) return;
     const std::vector<PromptRun>& plain = result_.variants[*result_.reference].runs;
     for (VariantResult& v : result_.variants) {
-      v.compared = v.variant.mode == Mode::kOff || v.variant.settings.judge == spec::JudgeRule::kMatch || options_.sampler.greedy();
+      v.compared =
+          v.variant.mode == Mode::kOff || v.variant.settings.judge == spec::JudgeRule::kMatch || options_.sampler.greedy();
       if (!v.compared) continue;
       for (PromptRun& run : v.runs) {
-        const auto same = std::find_if(plain.begin(), plain.end(), [&](const PromptRun& r) { return r.prompt == run.prompt && r.repeat == 0; });
+        const auto same =
+            std::find_if(plain.begin(), plain.end(), [&](const PromptRun& r) { return r.prompt == run.prompt && r.repeat == 0; });
         if (same == plain.end()) continue;
         run.difference = first_difference(same->tokens, run.tokens, margins_[run.prompt], options_.sampler.greedy());
       }
@@ -223,8 +226,10 @@ class Comparison {
       std::vector<double> changes;
       for (const PromptRun& run : result_.variants[*result_.reference].runs) {
         if (changes.size() >= kNoisePositions || run.repeat != 0 || interrupted()) break;
-        if (stderr_is_terminal()) fmt::print(stderr, "\r\033[Kdrift: float noise of {} rows: {} of {} positions", rows, changes.size(), kNoisePositions);
-        DRIFT_TRY(measure_noise(*pair_.target, prompts_[run.prompt], run.tokens, margins_[run.prompt], options_.sampler, result_.vocab, rows, changes));
+        if (stderr_is_terminal())
+          fmt::print(stderr, "\r\033[Kdrift: float noise of {} rows: {} of {} positions", rows, changes.size(), kNoisePositions);
+        DRIFT_TRY(measure_noise(*pair_.target, prompts_[run.prompt], run.tokens, margins_[run.prompt], options_.sampler,
+                                result_.vocab, rows, changes));
       }
       noise.positions = changes.size();
       noise.p999 = changes.empty() ? 0 : quantile(std::move(changes), 0.999);

@@ -7,14 +7,16 @@ namespace drift::cli {
 namespace {
 
 const PromptRun* find_run(const VariantResult& variant, std::size_t prompt, int repeat) {
-  const auto it = std::find_if(variant.runs.begin(), variant.runs.end(), [&](const PromptRun& r) { return r.prompt == prompt && r.repeat == repeat; });
+  const auto it = std::find_if(variant.runs.begin(), variant.runs.end(),
+                               [&](const PromptRun& r) { return r.prompt == prompt && r.repeat == repeat; });
   return it == variant.runs.end() ? nullptr : &*it;
 }
 
 double ratio(double a, double b) { return b > 0 ? a / b : 0; }
 
 // tokens/s of `mine` over tokens/s of the reference on the same prompts and repeats.
-double total_ratio(const VariantResult& mine, const VariantResult& plain, const std::vector<Prompt>& prompts, const std::string* domain) {
+double total_ratio(const VariantResult& mine, const VariantResult& plain, const std::vector<Prompt>& prompts,
+                   const std::string* domain) {
   trace::Metrics a, b;
   for (const PromptRun& run : mine.runs) {
     if (domain != nullptr && prompts[run.prompt].domain != *domain) continue;

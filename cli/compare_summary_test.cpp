@@ -79,11 +79,31 @@ TEST(CompareSummary, TheJsonHasTheDocumentedFields) {
   summarise(kPlainOptions, result);
   const auto json = nlohmann::json::parse(report_json(kPlainOptions, result));
   EXPECT_EQ(json["schema"], "drift.compare/1");
-  for (const char* field : {"drift_version", "partial", "machine", "target", "draft", "sampler", "settings", "noise", "cost_curve", "modes", "prompts", "load_average_before", "load_average_after", "reference"}) {
+  for (const char* field : {"drift_version", "partial", "machine", "target", "draft", "sampler", "settings", "noise",
+                            "cost_curve", "modes", "prompts", "load_average_before", "load_average_after", "reference"}) {
     EXPECT_TRUE(json.contains(field)) << field;
   }
-  for (const char* field : {"mode", "label", "settings", "tokens", "drafted", "accepted", "acceptance", "acceptance_conditional", "mean_accepted_per_block", "per_position", "tokens_per_s", "speedup",
-                            "modelled_speedup", "overhead_fraction", "overhead_ns", "bank_entries", "bank_bytes", "diverged_prompts", "max_divergence_margin", "allowed_divergence_margin", "domains"}) {
+  for (const char* field : {"mode",
+                            "label",
+                            "settings",
+                            "tokens",
+                            "drafted",
+                            "accepted",
+                            "acceptance",
+                            "acceptance_conditional",
+                            "mean_accepted_per_block",
+                            "per_position",
+                            "tokens_per_s",
+                            "speedup",
+                            "modelled_speedup",
+                            "overhead_fraction",
+                            "overhead_ns",
+                            "bank_entries",
+                            "bank_bytes",
+                            "diverged_prompts",
+                            "max_divergence_margin",
+                            "allowed_divergence_margin",
+                            "domains"}) {
     EXPECT_TRUE(json["modes"][1].contains(field)) << field;
   }
   for (const char* stage : {"lookup", "bias", "residual", "commit"}) EXPECT_TRUE(json["modes"][1]["overhead_ns"].contains(stage));

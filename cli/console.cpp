@@ -28,7 +28,8 @@ Status parent_exists(const std::filesystem::path& path) {
   const std::filesystem::path parent = path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
   std::error_code error;
   if (!std::filesystem::is_directory(parent, error)) {
-    return {Code::kNotFound, fmt::format("the folder {} for {} does not exist; make it first", parent.string(), path.filename().string())};
+    return {Code::kNotFound,
+            fmt::format("the folder {} for {} does not exist; make it first", parent.string(), path.filename().string())};
   }
   return Status::ok();
 }
@@ -48,7 +49,7 @@ Status write_all(int file, std::string_view content) {
 }  // namespace
 
 void install_signal_handlers() {
-  struct sigaction action {};
+  struct sigaction action{};
   action.sa_handler = on_signal;
   sigemptyset(&action.sa_mask);
   action.sa_flags = 0;  // a blocked read() returns with EINTR, so an interactive chat sees the signal

@@ -15,7 +15,8 @@ namespace fs = std::filesystem;
 class AtomicFile : public testing::Test {
  protected:
   void SetUp() override {
-    folder_ = fs::path(testing::TempDir()) / (std::string("drift-console-") + testing::UnitTest::GetInstance()->current_test_info()->name());
+    folder_ = fs::path(testing::TempDir()) /
+              (std::string("drift-console-") + testing::UnitTest::GetInstance()->current_test_info()->name());
     fs::remove_all(folder_);
     fs::create_directories(folder_);
   }

@@ -13,7 +13,8 @@ constexpr double kInfinite = std::numeric_limits<double>::infinity();
 
 double greedy_margin(const trace::Margin& margin, Token other) {
   for (std::size_t i = 0; i < margin.top.size(); ++i) {
-    if (margin.top[i] == other) return std::abs(static_cast<double>(margin.top_logits[0]) - static_cast<double>(margin.top_logits[i]));
+    if (margin.top[i] == other)
+      return std::abs(static_cast<double>(margin.top_logits[0]) - static_cast<double>(margin.top_logits[i]));
   }
   return kInfinite;
 }
@@ -42,7 +43,8 @@ std::optional<Difference> first_difference(std::span<const Token> reference, std
 double greedy_change(const trace::Margin& reference, std::span<const float> row) {
   DRIFT_CHECK(reference.top.size() >= 2 && reference.top_logits.size() >= 2, "a greedy margin holds the best few tokens");
   const double before = static_cast<double>(reference.top_logits[0]) - static_cast<double>(reference.top_logits[1]);
-  const double now = static_cast<double>(row[static_cast<std::size_t>(reference.top[0])]) - static_cast<double>(row[static_cast<std::size_t>(reference.top[1])]);
+  const double now = static_cast<double>(row[static_cast<std::size_t>(reference.top[0])]) -
+                     static_cast<double>(row[static_cast<std::size_t>(reference.top[1])]);
   return std::abs(now - before);
 }
 

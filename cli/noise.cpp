@@ -9,7 +9,8 @@ namespace drift::cli {
 namespace {
 
 // The next `count` tokens of `all` as a line of nodes, decoded and kept.
-Status feed(engine::Engine& target, SeqId seq, std::span<const Token> all, std::size_t from, std::size_t count, bool rows_wanted, engine::Rows& rows) {
+Status feed(engine::Engine& target, SeqId seq, std::span<const Token> all, std::size_t from, std::size_t count, bool rows_wanted,
+            engine::Rows& rows) {
   std::vector<engine::Node> nodes(count);
   for (std::size_t i = 0; i < count; ++i) {
     nodes[i] = {seq, all[from + i], static_cast<Pos>(from + i), i == 0 ? kPrefix : static_cast<NodeIndex>(i) - 1, rows_wanted};
@@ -23,8 +24,9 @@ Status keep_all(engine::Engine& target, SeqId seq, std::size_t count) {
   return target.keep(seq, path);
 }
 
-Status measure(engine::Engine& target, SeqId seq, std::span<const Token> all, std::size_t prompt, std::span<const trace::Margin> margins,
-               const spec::SamplerConfig& config, std::size_t vocab, std::size_t rows_max, std::vector<double>& changes) {
+Status measure(engine::Engine& target, SeqId seq, std::span<const Token> all, std::size_t prompt,
+               std::span<const trace::Margin> margins, const spec::SamplerConfig& config, std::size_t vocab, std::size_t rows_max,
+               std::vector<double>& changes) {
   constexpr std::size_t kAtOnce = 512;
   engine::Rows rows;
   for (std::size_t at = 0; at < prompt - 1;) {
@@ -56,8 +58,9 @@ Status measure(engine::Engine& target, SeqId seq, std::span<const Token> all, st
 
 }  // namespace
 
-Status measure_noise(engine::Engine& target, std::span<const Token> prompt, std::span<const Token> text, std::span<const trace::Margin> margins,
-                     const spec::SamplerConfig& sampler, std::size_t vocab, std::size_t rows, std::vector<double>& changes) {
+Status measure_noise(engine::Engine& target, std::span<const Token> prompt, std::span<const Token> text,
+                     std::span<const trace::Margin> margins, const spec::SamplerConfig& sampler, std::size_t vocab,
+                     std::size_t rows, std::vector<double>& changes) {
   DRIFT_CHECK(!prompt.empty() && rows > 0 && text.size() == margins.size(), "one margin per token of the text");
   std::vector<Token> all(prompt.begin(), prompt.end());
   all.insert(all.end(), text.begin(), text.end());

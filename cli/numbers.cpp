@@ -21,7 +21,8 @@ Result<double> parse_real(const std::string& flag, std::string_view text, double
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   const bool read = error == std::errc() && end == text.data() + text.size() && std::isfinite(value);
   if (!read || value < low || value > high || (open_low && value == low)) {
-    return Status(Code::kInvalid, fmt::format("{} is '{}'; it must be a number {} {} to {}", flag, text, open_low ? "above" : "from", low, high));
+    return Status(Code::kInvalid,
+                  fmt::format("{} is '{}'; it must be a number {} {} to {}", flag, text, open_low ? "above" : "from", low, high));
   }
   return value;
 }

@@ -25,9 +25,11 @@ std::string shown(const std::string& flags) {
   return comma == std::string::npos ? flags : flags.substr(0, comma);
 }
 
-void add_real(CLI::App& app, const std::string& flag, double low, double high, bool open_low, const std::string& help, float& out) {
+void add_real(CLI::App& app, const std::string& flag, double low, double high, bool open_low, const std::string& help,
+              float& out) {
   app.add_option_function<std::string>(
-         flag, [=, &out](const std::string& text) { out = static_cast<float>(must(parse_real(flag, text, low, high, open_low))); },
+         flag,
+         [=, &out](const std::string& text) { out = static_cast<float>(must(parse_real(flag, text, low, high, open_low))); },
          fmt::format("{} [{}]", help, out))
       ->type_name("X")
       ->group("Sampling");
@@ -47,17 +49,21 @@ CLI::Option* add_int(CLI::App& app, const std::string& flags, std::int64_t low, 
 void add_pair_options(CLI::App& app, PairOptions& out) {
   const char* group = "Models";
   app.add_option("-m,--model", out.target, "the target: a .gguf file")->type_name("FILE")->required()->group(group);
-  app.add_option("--model-draft", out.draft, "(-md) the draft: a .gguf file with the same vocabulary")->type_name("FILE")->group(group);
+  app.add_option("--model-draft", out.draft, "(-md) the draft: a .gguf file with the same vocabulary")
+      ->type_name("FILE")
+      ->group(group);
   add_int(app, "-c,--ctx-size", 0, 1 << 20, "tokens a sequence may hold; 0: what the models were trained for [4096 or that]",
           [&out](std::int64_t v) { out.context = static_cast<int>(v); })
       ->group(group);
-  add_int(app, "-t,--threads", 0, 1'024, "threads; 0: one per hardware thread [0]", [&out](std::int64_t v) { out.threads = static_cast<int>(v); })->group(group);
+  add_int(app, "-t,--threads", 0, 1'024, "threads; 0: one per hardware thread [0]", [&out](std::int64_t v) {
+    out.threads = static_cast<int>(v);
+  })->group(group);
   add_int(app, "--gpu-layers", -1, 100'000, "(-ngl) layers of the target on a GPU, if this build has one; -1: all [0]",
           [&out](std::int64_t v) { out.gpu_layers = static_cast<int>(v); })
       ->group(group);
-  add_int(app, "--gpu-layers-draft", -1, 100'000, "(-ngld) the same for the draft [0]",
-          [&out](std::int64_t v) { out.gpu_layers_draft = static_cast<int>(v); })
-      ->group(group);
+  add_int(app, "--gpu-layers-draft", -1, 100'000, "(-ngld) the same for the draft [0]", [&out](std::int64_t v) {
+    out.gpu_layers_draft = static_cast<int>(v);
+  })->group(group);
   const auto lora = [&](const char* flag, const char* help, std::vector<engine::LoraAdapter>& list) {
     app.add_option_function<std::vector<std::string>>(
            flag,
@@ -100,7 +106,8 @@ void add_setting_options(CLI::App& app, Settings& settings) {
 }
 
 std::vector<std::string> expand_short_flags(const std::vector<std::string>& arguments) {
-  static constexpr std::pair<const char*, const char*> kNames[] = {{"-md", "--model-draft"}, {"-ngld", "--gpu-layers-draft"}, {"-ngl", "--gpu-layers"}};
+  static constexpr std::pair<const char*, const char*> kNames[] = {
+      {"-md", "--model-draft"}, {"-ngld", "--gpu-layers-draft"}, {"-ngl", "--gpu-layers"}};
   std::vector<std::string> out;
   bool literal = false;
   for (std::size_t i = 0; i < arguments.size(); ++i) {

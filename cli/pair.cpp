@@ -108,9 +108,11 @@ Result<recal::RecalConfig> complete(recal::RecalConfig config, const Pair& pair)
 Status check_fits(const Pair& pair, std::size_t prompt_tokens, std::int64_t generate, const std::string& what) {
   const std::size_t wanted = prompt_tokens + static_cast<std::size_t>(std::max<std::int64_t>(generate, 1));
   if (wanted <= pair.context) return Status::ok();
-  const std::string remedy = generate > 1 ? "shorten it, generate less (-n), or give a larger context (-c)" : "shorten it, or give a larger context (-c)";
-  return {Code::kLimit, fmt::format("{} has {} tokens{}; the context holds {}: {}", what, prompt_tokens,
-                                    generate > 0 ? fmt::format(" and {} are to be generated", generate) : "", pair.context, remedy)};
+  const std::string remedy = generate > 1 ? "shorten it, generate less (-n), or give a larger context (-c)"
+                                          : "shorten it, or give a larger context (-c)";
+  return {Code::kLimit,
+          fmt::format("{} has {} tokens{}; the context holds {}: {}", what, prompt_tokens,
+                      generate > 0 ? fmt::format(" and {} are to be generated", generate) : "", pair.context, remedy)};
 }
 
 }  // namespace drift::cli

@@ -43,11 +43,16 @@ Result<Prompt> read_row(const std::string& name, std::size_t line, std::string_v
   if (!row.is_object()) return bad_line(name, line, "a row must be a JSON object with a \"prompt\"");
   Prompt prompt;
   std::string kind;
-  for (const auto& [field, out] : {std::pair<const char*, std::string*>{"id", &prompt.id}, {"domain", &prompt.domain}, {"split", &prompt.split}, {"kind", &kind}, {"prompt", &prompt.text}}) {
+  for (const auto& [field, out] : {std::pair<const char*, std::string*>{"id", &prompt.id},
+                                   {"domain", &prompt.domain},
+                                   {"split", &prompt.split},
+                                   {"kind", &kind},
+                                   {"prompt", &prompt.text}}) {
     if (!take_text(row, field, *out)) return bad_line(name, line, fmt::format("\"{}\" must be a string", field));
   }
   if (prompt.text.empty()) return bad_line(name, line, "\"prompt\" is missing or empty");
-  if (prompt.text.size() > kPromptBytesMax) return bad_line(name, line, fmt::format("the prompt is larger than {} bytes", kPromptBytesMax));
+  if (prompt.text.size() > kPromptBytesMax)
+    return bad_line(name, line, fmt::format("the prompt is larger than {} bytes", kPromptBytesMax));
   if (kind == "instruction") {
     prompt.kind = PromptKind::kInstruction;
   } else if (!kind.empty() && kind != "prefix") {
@@ -86,7 +91,8 @@ Result<std::string> read_text_file(const std::string& path, std::size_t bytes_ma
   std::vector<char> chunk(1 << 16);
   while (const std::size_t got = std::fread(chunk.data(), 1, chunk.size(), file.get())) {
     text.append(chunk.data(), got);
-    if (text.size() > bytes_max) return Status(Code::kLimit, fmt::format("{} is larger than {} bytes; split it", path, bytes_max));
+    if (text.size() > bytes_max)
+      return Status(Code::kLimit, fmt::format("{} is larger than {} bytes; split it", path, bytes_max));
   }
   if (std::ferror(file.get())) return Status(Code::kIo, fmt::format("cannot read {}: {}", path, std::strerror(errno)));
   return text;
@@ -113,7 +119,8 @@ Result<std::vector<Prompt>> load_prompts(const std::string& path) {
   DRIFT_ASSIGN(std::string text, read_text_file(path, kPromptFileMax));
   if (is_json_lines(path)) return parse_prompts(path, text);
   if (text.empty()) return Status(Code::kInvalid, path + " is empty; a prompt needs text");
-  if (text.size() > kPromptBytesMax) return Status(Code::kLimit, fmt::format("{} is larger than {} bytes", path, kPromptBytesMax));
+  if (text.size() > kPromptBytesMax)
+    return Status(Code::kLimit, fmt::format("{} is larger than {} bytes", path, kPromptBytesMax));
   const std::size_t valid = text::valid_prefix(text);
   if (valid != text.size()) return Status(Code::kInvalid, fmt::format("{}: byte {} is not valid UTF-8", path, valid + 1));
   Prompt prompt;
@@ -125,7 +132,8 @@ Result<std::vector<Prompt>> load_prompts(const std::string& path) {
 Result<std::vector<Prompt>> select_prompts(std::vector<Prompt> prompts, const std::string& split, std::size_t limit) {
   if (!split.empty()) {
     std::erase_if(prompts, [&](const Prompt& p) { return p.split != split; });
-    if (prompts.empty()) return Status(Code::kInvalid, fmt::format("no prompt has \"split\": \"{}\"; leave --split out to take all rows", split));
+    if (prompts.empty())
+      return Status(Code::kInvalid, fmt::format("no prompt has \"split\": \"{}\"; leave --split out to take all rows", split));
   }
   if (prompts.empty()) return Status(Code::kInvalid, "there are no prompts");
   if (limit == 0 || limit >= prompts.size()) return prompts;
@@ -137,7 +145,8 @@ Result<std::vector<Prompt>> select_prompts(std::vector<Prompt> prompts, const st
   for (auto& [kind, domains] : groups) {
     std::size_t deepest = 0;
     for (auto& [domain, rows] : domains) {
-      std::stable_sort(rows.begin(), rows.end(), [&](std::size_t a, std::size_t b) { return fixed_hash(prompts[a].id) < fixed_hash(prompts[b].id); });
+      std::stable_sort(rows.begin(), rows.end(),
+                       [&](std::size_t a, std::size_t b) { return fixed_hash(prompts[a].id) < fixed_hash(prompts[b].id); });
       deepest = std::max(deepest, rows.size());
     }
     std::vector<std::size_t> order;

@@ -12,10 +12,11 @@ namespace {
 using testing::HasSubstr;
 
 TEST(Prompts, RowsAndPlainLines) {
-  const auto prompts = parse_prompts("dir/p.jsonl",
-                                     "{\"id\": \"a\", \"domain\": \"law\", \"kind\": \"instruction\", \"prompt\": \"Hi\", \"split\": \"eval\", \"extra\": [1]}\n"
-                                     "\n"
-                                     "{\"prompt\": \"Go on\"}\r\n");
+  const auto prompts = parse_prompts(
+      "dir/p.jsonl",
+      "{\"id\": \"a\", \"domain\": \"law\", \"kind\": \"instruction\", \"prompt\": \"Hi\", \"split\": \"eval\", \"extra\": [1]}\n"
+      "\n"
+      "{\"prompt\": \"Go on\"}\r\n");
   ASSERT_TRUE(prompts.is_ok()) << prompts.status().message();
   const std::vector<Prompt>& rows = prompts.value();
   ASSERT_EQ(rows.size(), 2u);
@@ -28,11 +29,15 @@ TEST(Prompts, RowsAndPlainLines) {
 
 TEST(Prompts, AMalformedLineIsNamed) {
   const std::pair<const char*, const char*> cases[] = {
-      {"{\"prompt\": \"a\"}\n{\"prompt\": ", "p, line 2: not valid JSON"}, {"[1]", "p, line 1: a row must be"},
-      {"{\"prompt\": \"\"}", "missing or empty"},                        {"{\"id\": \"a\"}", "missing or empty"},
-      {"{\"prompt\": 3}", "\"prompt\" must be a string"},                {"{\"prompt\": \"a\", \"kind\": \"poem\"}", "it must be prefix or instruction"},
+      {"{\"prompt\": \"a\"}\n{\"prompt\": ", "p, line 2: not valid JSON"},
+      {"[1]", "p, line 1: a row must be"},
+      {"{\"prompt\": \"\"}", "missing or empty"},
+      {"{\"id\": \"a\"}", "missing or empty"},
+      {"{\"prompt\": 3}", "\"prompt\" must be a string"},
+      {"{\"prompt\": \"a\", \"kind\": \"poem\"}", "it must be prefix or instruction"},
       {"{\"prompt\": \"a\"}\n{\"prompt\": \"\xff\"}", "p, line 2: byte 13 is not valid UTF-8"},
-      {"", "holds no prompts"},                                          {" \n\n", "holds no prompts"},
+      {"", "holds no prompts"},
+      {" \n\n", "holds no prompts"},
   };
   for (const auto& [text, why] : cases) {
     const auto prompts = parse_prompts("p", text);

@@ -27,18 +27,26 @@ constexpr const char* kExamples =
     "  drift run -m target.gguf -md draft.gguf -p \"Explain photosynthesis.\" -n 200\n"
     "  drift run -m T -md D -f notes.txt --raw --temp 0 --show-draft\n"
     "  drift run -m T -md D --bank law.bank          (an interactive chat; Ctrl-C or an empty end of input keeps the bank)\n"
-    "A prompt is framed by the model's chat template if the model has one (--chat insists on it, --raw continues the text as it is).\n"
-    "Text goes to stdout, figures and errors to stderr. --bank loads the file if it exists and saves at the end, also after Ctrl-C;\n"
+    "A prompt is framed by the model's chat template if the model has one (--chat insists on it, --raw continues the text as it "
+    "is).\n"
+    "Text goes to stdout, figures and errors to stderr. --bank loads the file if it exists and saves at the end, also after "
+    "Ctrl-C;\n"
     "a second Ctrl-C ends at once, the file then holds the last saved content.\n"
     "Exit codes: 0 done; 1 failure; 2 bad input; 130 interrupted; 141 the reader of the output has gone.";
 
 class Runner {
  public:
   Runner(const RunOptions& options, Mode mode, Pair& pair, BankSession* bank)
-      : options_(options), mode_(mode), pair_(pair), bank_(bank), stepper_(*pair.target, pair.draft.get()), choices_(options.seed) {
+      : options_(options),
+        mode_(mode),
+        pair_(pair),
+        bank_(bank),
+        stepper_(*pair.target, pair.draft.get()),
+        choices_(options.seed) {
     const bool terminal = stdout_is_terminal();
     colours_ = options.show_draft && !options.json && (options.colour == "always" || (options.colour == "auto" && terminal));
-    if (options.show_draft && !colours_ && !options.json) note("--show-draft shows colours on a terminal only; --color always forces them");
+    if (options.show_draft && !colours_ && !options.json)
+      note("--show-draft shows colours on a terminal only; --color always forces them");
   }
 
   // The prompt as tokens. Fails with kInvalid, kLimit, kUnsupported.
@@ -66,7 +74,8 @@ class Runner {
     Status status = decode(*sequence, stream, turn);
     stream.finish();
     turn.text = stream.text();
-    if (status.is_ok() && mode_ != Mode::kOff && !plain_ms_ && turn.metrics.tokens >= kEnoughTokens && !interrupted()) status = measure_plain(*sequence);
+    if (status.is_ok() && mode_ != Mode::kOff && !plain_ms_ && turn.metrics.tokens >= kEnoughTokens && !interrupted())
+      status = measure_plain(*sequence);
     turn.plain_ms = plain_ms_;
     stepper_.close(*sequence);
     if (!status.is_ok()) return status;
@@ -108,7 +117,9 @@ class Runner {
     } else if (out_is_broken()) {
       turn.ending = "closed";
     } else {
-      turn.ending = sequence.ending() == decode::Ending::kEnd ? "end" : sequence.ending() == decode::Ending::kLength ? "length" : "context";
+      turn.ending = sequence.ending() == decode::Ending::kEnd      ? "end"
+                    : sequence.ending() == decode::Ending::kLength ? "length"
+                                                                   : "context";
     }
     return Status::ok();
   }
@@ -117,7 +128,9 @@ class Runner {
   void show(const trace::StepEvent& event, RunStream& stream) const {
     const auto emit = [&](const trace::EmittedToken& token) {
       if (pair_.text->is_end(token.token)) return;
-      const Look look = token.origin == trace::Origin::kTarget ? Look::kTarget : token.origin == trace::Origin::kAccepted ? Look::kAccepted : Look::kBank;
+      const Look look = token.origin == trace::Origin::kTarget     ? Look::kTarget
+                        : token.origin == trace::Origin::kAccepted ? Look::kAccepted
+                                                                   : Look::kBank;
       stream.token(look, pair_.text->piece(token.token));
     };
     std::size_t next = 0;
@@ -221,9 +234,12 @@ Status check(RunOptions& options, Mode& mode) {
     options.has_prompt = true;
   }
   const char* source = options.file.empty() ? "-p" : "-f";
-  if (options.has_prompt && options.prompt.empty()) return {Code::kInvalid, fmt::format("{}: the prompt is empty; it needs text", source)};
-  for (const auto& [name, text] : {std::pair<const char*, const std::string*>{source, &options.prompt}, {"--system", &options.system}}) {
-    if (text->size() > kPromptBytesMax) return {Code::kLimit, fmt::format("{} has {} bytes; at most {} are read", name, text->size(), kPromptBytesMax)};
+  if (options.has_prompt && options.prompt.empty())
+    return {Code::kInvalid, fmt::format("{}: the prompt is empty; it needs text", source)};
+  for (const auto& [name, text] :
+       {std::pair<const char*, const std::string*>{source, &options.prompt}, {"--system", &options.system}}) {
+    if (text->size() > kPromptBytesMax)
+      return {Code::kLimit, fmt::format("{} has {} bytes; at most {} are read", name, text->size(), kPromptBytesMax)};
     const std::size_t valid = text::valid_prefix(*text);
     if (valid != text->size()) return {Code::kInvalid, fmt::format("{}: byte {} is not valid UTF-8", name, valid + 1)};
   }
@@ -232,8 +248,10 @@ Status check(RunOptions& options, Mode& mode) {
   if (!options.mode.empty()) {
     DRIFT_ASSIGN(mode, parse_mode("--mode", options.mode));
   }
-  if (mode != Mode::kOff && options.pair.draft.empty()) return {Code::kInvalid, fmt::format("--mode {} needs a draft: give one with -md", mode_name(mode))};
-  if (mode != Mode::kDrift && !options.bank.empty()) return {Code::kInvalid, fmt::format("--bank belongs to --mode drift; this is {}", mode_name(mode))};
+  if (mode != Mode::kOff && options.pair.draft.empty())
+    return {Code::kInvalid, fmt::format("--mode {} needs a draft: give one with -md", mode_name(mode))};
+  if (mode != Mode::kDrift && !options.bank.empty())
+    return {Code::kInvalid, fmt::format("--bank belongs to --mode drift; this is {}", mode_name(mode))};
   if (options.bank_read_only && options.bank.empty()) return {Code::kInvalid, "--bank-ro needs --bank FILE"};
   return text::StopStrings::make(options.stops).status();
 }
@@ -251,7 +269,8 @@ Result<int> run(RunOptions options) {
   }
   BankSession* session = bank ? &*bank : nullptr;
   Runner runner(options, mode, pair, session);
-  Result<int> code = options.has_prompt ? run_once(options, mode, pair, session, runner, chat) : run_chat(options, mode, runner, chat);
+  Result<int> code =
+      options.has_prompt ? run_once(options, mode, pair, session, runner, chat) : run_chat(options, mode, runner, chat);
   if (bank) DRIFT_TRY(bank->save());  // also after a failure: what was learned before it is sound
   return code;
 }
@@ -263,15 +282,23 @@ void add_run_command(CLI::App& app, int& exit_code) {
   CLI::App* command = app.add_subcommand("run", "Generate text from a prompt, or chat");
   command->footer(kExamples);
   add_pair_options(*command, options->pair);
-  command->add_option_function<std::string>("-p,--prompt", [options](const std::string& text) { options->prompt = text, options->has_prompt = true; }, "the prompt; without -p and -f: an interactive chat")->type_name("TEXT");
+  command
+      ->add_option_function<std::string>(
+          "-p,--prompt", [options](const std::string& text) { options->prompt = text, options->has_prompt = true; },
+          "the prompt; without -p and -f: an interactive chat")
+      ->type_name("TEXT");
   command->add_option("-f,--file", options->file, "read the prompt from a file")->type_name("FILE");
   command->add_option("--system", options->system, "a system message for the chat template")->type_name("TEXT");
-  add_int(*command, "-n,--predict", -1, 1 << 20, "tokens to generate, 1 to 1048576; -1: until the model ends or the context is full [-1]", [options](std::int64_t v) {
-    if (v == 0) throw CLI::ValidationError("-n is '0'; it must be 1 to 1048576, or -1 for no limit");
-    options->generate = v;
-  });
+  add_int(*command, "-n,--predict", -1, 1 << 20,
+          "tokens to generate, 1 to 1048576; -1: until the model ends or the context is full [-1]", [options](std::int64_t v) {
+            if (v == 0) throw CLI::ValidationError("-n is '0'; it must be 1 to 1048576, or -1 for no limit");
+            options->generate = v;
+          });
   command->add_option("--mode", options->mode, "off, static or drift [drift with -md, else off]")->type_name("MODE");
-  command->add_option("--stop", options->stops, "end at this text, which is not shown; may be repeated")->type_name("TEXT")->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  command->add_option("--stop", options->stops, "end at this text, which is not shown; may be repeated")
+      ->type_name("TEXT")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   command->add_option("--bank", options->bank, "the bank's file: loaded if it exists, saved at the end")->type_name("FILE");
   command->add_flag("--bank-ro", options->bank_read_only, "only read --bank FILE; what is learned is forgotten at the end");
   command->add_flag("--show-draft", options->show_draft, "colour tokens by origin and show rejected ones struck through");

@@ -47,7 +47,8 @@ struct Turn {
 std::optional<double> plain_factor(const Turn& turn);
 // "128 tokens, 12.3 tokens/s; ..." without a line end.
 std::string figures_line(const Turn& turn, decode::Mode mode);
-std::string run_json(const RunOptions& options, const Pair& pair, decode::Mode mode, const Turn& turn, std::uint64_t bank_entries);
+std::string run_json(const RunOptions& options, const Pair& pair, decode::Mode mode, const Turn& turn,
+                     std::uint64_t bank_entries);
 
 void add_run_command(CLI::App& app, int& exit_code);
 

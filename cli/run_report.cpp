@@ -19,7 +19,8 @@ std::string figures_line(const Turn& turn, decode::Mode mode) {
   std::string text = fmt::format("{} tokens, {:.1f} tokens/s", m.tokens, m.tokens_per_s());
   auto out = std::back_inserter(text);
   if (mode != decode::Mode::kOff && m.drafted > 0) {
-    fmt::format_to(out, "; acceptance {:.3f} of drafted, {:.3f} conditional, {:.2f} per block", m.acceptance(), m.acceptance_conditional(), m.mean_accepted_per_block());
+    fmt::format_to(out, "; acceptance {:.3f} of drafted, {:.3f} conditional, {:.2f} per block", m.acceptance(),
+                   m.acceptance_conditional(), m.mean_accepted_per_block());
   }
   if (mode == decode::Mode::kDrift) {
     fmt::format_to(out, "; {} accepted thanks to the bank; overhead {:.2f} %", m.accepted_bank, 100 * m.overhead_fraction());
@@ -35,7 +36,8 @@ std::string figures_line(const Turn& turn, decode::Mode mode) {
   return text;
 }
 
-std::string run_json(const RunOptions& options, const Pair& pair, decode::Mode mode, const Turn& turn, std::uint64_t bank_entries) {
+std::string run_json(const RunOptions& options, const Pair& pair, decode::Mode mode, const Turn& turn,
+                     std::uint64_t bank_entries) {
   using Json = nlohmann::ordered_json;
   const trace::Metrics& m = turn.metrics;
   const auto factor = plain_factor(turn);
@@ -47,7 +49,11 @@ std::string run_json(const RunOptions& options, const Pair& pair, decode::Mode m
   out["mode"] = mode_name(mode);
   out["settings"] = Json::object();
   for (const auto& [key, value] : effective_settings(options.settings, mode)) out["settings"][key] = value;
-  out["sampler"] = {{"temperature", options.sampler.temperature}, {"top_k", options.sampler.top_k}, {"top_p", options.sampler.top_p}, {"min_p", options.sampler.min_p}, {"seed", options.seed}};
+  out["sampler"] = {{"temperature", options.sampler.temperature},
+                    {"top_k", options.sampler.top_k},
+                    {"top_p", options.sampler.top_p},
+                    {"min_p", options.sampler.min_p},
+                    {"seed", options.seed}};
   out["text"] = turn.text;
   out["ending"] = turn.ending;
   out["prompt_tokens"] = turn.prompt_tokens;

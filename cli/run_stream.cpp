@@ -42,8 +42,8 @@ std::string on_one_line(std::string_view text) {
 }  // namespace
 
 std::string colour_legend() {
-  return "target's own  " + painted(Look::kAccepted, "accepted") + "  " + painted(Look::kBank, "accepted thanks to the bank") + "  " +
-         painted(Look::kRejected, "rejected") + "\n";
+  return "target's own  " + painted(Look::kAccepted, "accepted") + "  " + painted(Look::kBank, "accepted thanks to the bank") +
+         "  " + painted(Look::kRejected, "rejected") + "\n";
 }
 
 RunStream::RunStream(text::StopStrings stops, bool colours, std::function<void(std::string_view)> sink)

@@ -29,11 +29,15 @@ TEST(RunStream, PlainTextIsWholeCharactersWithoutTheStopString) {
 TEST(RunStream, ColoursGoWithTheTokenThatBroughtTheText) {
   std::string shown;
   RunStream stream(stops({"xyz"}), true, [&](std::string_view text) { shown += text; });
-  stream.token(Look::kAccepted, "ax");   // the x is held back
+  stream.token(Look::kAccepted, "ax");  // the x is held back
   stream.rejected("no\nline");
   stream.token(Look::kBank, "b");
   stream.finish();
-  EXPECT_EQ(shown, "\x1b[32ma\x1b[0m" "\x1b[32mx\x1b[0m" "\x1b[9;31mno\\nline\x1b[0m" "\x1b[1;35mb\x1b[0m");
+  EXPECT_EQ(shown,
+            "\x1b[32ma\x1b[0m"
+            "\x1b[32mx\x1b[0m"
+            "\x1b[9;31mno\\nline\x1b[0m"
+            "\x1b[1;35mb\x1b[0m");
   EXPECT_EQ(stream.text(), "axb");
 }
 

@@ -14,7 +14,8 @@ using Scope = SettingScope;
 
 // The bounds stand once more in bank/config.hpp and recal/config.hpp; settings_test holds the two together.
 constexpr std::array<SettingInfo, 20> kTable{{
-    {"preset", "default|seed", "a whole set of values: 'seed' is the seed's rule (lambda 0.6, fixed gain, kernel sum, shared top m)", Scope::kRecal},
+    {"preset", "default|seed",
+     "a whole set of values: 'seed' is the seed's rule (lambda 0.6, fixed gain, kernel sum, shared top m)", Scope::kRecal},
     {"judge", "match|rejection", "how proposals are judged: same draw as the target's, or min(1, p/q)", Scope::kDrafting},
     {"draft", "1..32", "tokens drafted per block; 3 and 7 fit kernels that work on 4 rows at a time", Scope::kDrafting},
     {"capacity", "1..65536", "entries of the bank (N)", Scope::kRecal},
@@ -28,7 +29,8 @@ constexpr std::array<SettingInfo, 20> kTable{{
     {"clip", "above 0, to 100", "bound of a residual, nats", Scope::kRecal},
     {"gain", "fixed|earned", "lambda everywhere, or as much of it as has earned acceptances in such contexts", Scope::kRecal},
     {"weights", "sum|normalised", "how neighbours are combined", Scope::kRecal},
-    {"support-rule", "union|target|draft|intersection", "which tokens a residual is taken on: top m of p, q, both, or shared", Scope::kRecal},
+    {"support-rule", "union|target|draft|intersection", "which tokens a residual is taken on: top m of p, q, both, or shared",
+     Scope::kRecal},
     {"renormalise", "on|off", "log-probabilities renormalised on the support first", Scope::kRecal},
     {"centre", "on|off", "residuals taken relative to all tokens outside the support", Scope::kRecal},
     {"key-type", "f32|f16", "how keys are stored", Scope::kRecal},
@@ -60,10 +62,14 @@ std::string name_of(E value, const std::array<Choice<E>, N>& choices) {
   return "?";
 }
 
-constexpr std::array<Choice<spec::JudgeRule>, 2> kJudges{{{"match", spec::JudgeRule::kMatch}, {"rejection", spec::JudgeRule::kRejection}}};
-constexpr std::array<Choice<bank::RateRule>, 3> kRates{{{"fixed", bank::RateRule::kFixed}, {"count", bank::RateRule::kCount}, {"error", bank::RateRule::kError}}};
-constexpr std::array<Choice<recal::GainRule>, 2> kGains{{{"fixed", recal::GainRule::kFixed}, {"earned", recal::GainRule::kEarned}}};
-constexpr std::array<Choice<recal::WeightRule>, 2> kWeights{{{"sum", recal::WeightRule::kSum}, {"normalised", recal::WeightRule::kNormalised}}};
+constexpr std::array<Choice<spec::JudgeRule>, 2> kJudges{
+    {{"match", spec::JudgeRule::kMatch}, {"rejection", spec::JudgeRule::kRejection}}};
+constexpr std::array<Choice<bank::RateRule>, 3> kRates{
+    {{"fixed", bank::RateRule::kFixed}, {"count", bank::RateRule::kCount}, {"error", bank::RateRule::kError}}};
+constexpr std::array<Choice<recal::GainRule>, 2> kGains{
+    {{"fixed", recal::GainRule::kFixed}, {"earned", recal::GainRule::kEarned}}};
+constexpr std::array<Choice<recal::WeightRule>, 2> kWeights{
+    {{"sum", recal::WeightRule::kSum}, {"normalised", recal::WeightRule::kNormalised}}};
 constexpr std::array<Choice<recal::SupportRule>, 4> kSupports{{{"union", recal::SupportRule::kUnion},
                                                                {"target", recal::SupportRule::kTarget},
                                                                {"draft", recal::SupportRule::kDraft},
@@ -81,7 +87,8 @@ Status set_whole(std::uint32_t& out, const std::string& shown, const std::string
 Status set_real(float& out, const std::string& shown, const std::string& text, double low, double high, bool open_low) {
   DRIFT_ASSIGN(const double value, parse_real(shown, text, low, high, open_low));
   const auto narrow = static_cast<float>(value);
-  if (open_low && !(narrow > static_cast<float>(low))) return {Code::kInvalid, fmt::format("{} is '{}', too small to be told from {}", shown, text, low)};
+  if (open_low && !(narrow > static_cast<float>(low)))
+    return {Code::kInvalid, fmt::format("{} is '{}', too small to be told from {}", shown, text, low)};
   out = narrow;
   return Status::ok();
 }

@@ -27,16 +27,19 @@ std::string curve_table(const control::CostCurve& target, const control::CostCur
   return text;
 }
 
-std::string verdict(const control::CostCurve& target, const control::CostCurve& draft, int draft_tokens, double alpha, const std::string& label) {
+std::string verdict(const control::CostCurve& target, const control::CostCurve& draft, int draft_tokens, double alpha,
+                    const std::string& label) {
   const auto rows = static_cast<std::size_t>(draft_tokens) + 1;
   const double speedup = control::block_speedup(target, draft, draft_tokens, alpha);
   const double needed = control::break_even(target, draft, draft_tokens);
   const double draft_share = draft.at(1) / target.at(1), verify = control::pass_ms(target, rows) / target.at(1);
-  std::string text = fmt::format("Blocks of {}: a drafted token costs {:.2f} of a target token, verifying {} rows costs {:.2f}. ", draft_tokens, draft_share, rows, verify);
+  std::string text = fmt::format("Blocks of {}: a drafted token costs {:.2f} of a target token, verifying {} rows costs {:.2f}. ",
+                                 draft_tokens, draft_share, rows, verify);
   if (needed > 1) {
     text += fmt::format("Drafting cannot pay here, even if every proposal stood: ");
   } else {
-    text += fmt::format("Drafting pays from a conditional acceptance of {:.2f}; '{}' has {:.2f}, so it should give {:.2f}x. ", needed, label, alpha, speedup);
+    text += fmt::format("Drafting pays from a conditional acceptance of {:.2f}; '{}' has {:.2f}, so it should give {:.2f}x. ",
+                        needed, label, alpha, speedup);
     if (speedup >= 1) return text + "Drafting pays here.";
     text += "Drafting loses here: ";
   }

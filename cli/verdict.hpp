@@ -13,6 +13,7 @@ namespace drift::cli {
 std::string curve_table(const control::CostCurve& target, const control::CostCurve* draft);
 
 // Whether blocks of `draft_tokens` pay when each proposal stands with chance `alpha`, and if not, which side loses.
-std::string verdict(const control::CostCurve& target, const control::CostCurve& draft, int draft_tokens, double alpha, const std::string& label);
+std::string verdict(const control::CostCurve& target, const control::CostCurve& draft, int draft_tokens, double alpha,
+                    const std::string& label);
 
 }  // namespace drift::cli

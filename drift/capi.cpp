@@ -80,8 +80,8 @@ Status read_sized(const T* in, const char* what, T& out) {
   if (in == nullptr) return missing(what);
   const std::size_t size = in->size;
   if (size < sizeof(std::size_t) || size > sizeof(T)) {
-    return {Code::kInvalid, std::string(what) + ".size is " + std::to_string(size) + "; this library knows up to " + std::to_string(sizeof(T)) +
-                                " bytes. Fill the struct with its _default function first"};
+    return {Code::kInvalid, std::string(what) + ".size is " + std::to_string(size) + "; this library knows up to " +
+                                std::to_string(sizeof(T)) + " bytes. Fill the struct with its _default function first"};
   }
   std::memcpy(static_cast<void*>(&out), in, size);
   return Status::ok();
@@ -89,7 +89,8 @@ Status read_sized(const T* in, const char* what, T& out) {
 
 template <class E>
 Status read_enum(std::uint32_t value, std::uint32_t last, const char* what, E& out) {
-  if (value > last) return {Code::kInvalid, std::string(what) + " is " + std::to_string(value) + "; it must be 0 to " + std::to_string(last)};
+  if (value > last)
+    return {Code::kInvalid, std::string(what) + " is " + std::to_string(value) + "; it must be 0 to " + std::to_string(last)};
   out = static_cast<E>(value);
   return Status::ok();
 }
@@ -205,7 +206,8 @@ drift_status drift_lookup(drift_bank* bank, const float* hidden, size_t hidden_l
     drift::recal::Judging how;
     DRIFT_TRY(read_judging(judging, how));
     if (bank->used == DRIFT_MAX_POSITIONS) {
-      return {Code::kLimit, "more than " + std::to_string(DRIFT_MAX_POSITIONS) + " positions since the last commit; call drift_commit once per step"};
+      return {Code::kLimit, "more than " + std::to_string(DRIFT_MAX_POSITIONS) +
+                                " positions since the last commit; call drift_commit once per step"};
     }
     if (bank->used == bank->positions.size()) bank->positions.emplace_back();
     drift_bank::Position& p = bank->positions[bank->used];
@@ -224,12 +226,13 @@ drift_status drift_lookup(drift_bank* bank, const float* hidden, size_t hidden_l
   });
 }
 
-drift_status drift_observe(drift_bank* bank, uint32_t position, const float* draft_logits, const float* target_logits, size_t vocab,
-                           const drift_judging* judging) {
+drift_status drift_observe(drift_bank* bank, uint32_t position, const float* draft_logits, const float* target_logits,
+                           size_t vocab, const drift_judging* judging) {
   return guarded([&]() -> Status {
     if (bank == nullptr) return missing("bank");
     if (draft_logits == nullptr || target_logits == nullptr) return missing("a logits row");
-    if (position >= bank->used) return {Code::kInvalid, "position " + std::to_string(position) + " was not looked up since the last commit"};
+    if (position >= bank->used)
+      return {Code::kInvalid, "position " + std::to_string(position) + " was not looked up since the last commit"};
     drift_bank::Position& p = bank->positions[position];
     if (p.observed) return {Code::kInvalid, "position " + std::to_string(position) + " was observed already"};
     drift::recal::Judging how;
@@ -291,7 +294,14 @@ drift_status drift_get_stats(const drift_bank* bank, drift_stats* out) {
     DRIFT_TRY(read_sized(out, "stats", s));
     const std::size_t size = out->size;
     const drift::bank::Bank& b = bank->recal->bank();
-    s = {size, b.size(), b.config().capacity, b.bytes(), b.stats().commits, b.stats().allocated, b.stats().updated, b.stats().evicted};
+    s = {size,
+         b.size(),
+         b.config().capacity,
+         b.bytes(),
+         b.stats().commits,
+         b.stats().allocated,
+         b.stats().updated,
+         b.stats().evicted};
     std::memcpy(out, &s, size);
     return Status::ok();
   });

@@ -54,25 +54,25 @@ typedef enum drift_support_rule {
 } drift_support_rule;
 
 typedef struct drift_options {
-  size_t size;            /* sizeof(drift_options), set by drift_options_default */
-  uint32_t hidden_width;  /* required: floats in the draft's last hidden state (the lm_head input); 1..16384 */
-  uint32_t vocab;         /* required: tokens of the logits rows; 1..2^24 */
-  uint32_t capacity;      /* entries, N; 1..65536 */
-  uint32_t support;       /* tokens an entry may hold, m; 1..1024 */
-  uint32_t neighbors;     /* entries that make one bias, k; 1..256 */
-  uint32_t key_type;      /* drift_key_type */
-  uint32_t int8_scan;     /* 0 or 1: scan a rounded copy first */
-  uint32_t standardise;   /* 0 or 1: standardise keys, statistics learned from the first 1,024 */
-  uint32_t rate;          /* drift_rate_rule */
-  uint32_t gain;          /* drift_gain_rule */
-  uint32_t weights;       /* drift_weight_rule */
-  uint32_t support_rule;  /* drift_support_rule */
-  uint32_t renormalise;   /* 0 or 1: renormalise log-probabilities on the support */
-  float sigma;            /* kernel width over cosine distance; (0, 10] */
-  float tau;              /* cosine from which an entry is updated; [-1, 1] */
-  float eta;              /* update rate; (0, 1] */
-  float lambda;           /* gain; [0, 10] */
-  float clip;             /* bound of a residual in nats; (0, 100] */
+  size_t size;           /* sizeof(drift_options), set by drift_options_default */
+  uint32_t hidden_width; /* required: floats in the draft's last hidden state (the lm_head input); 1..16384 */
+  uint32_t vocab;        /* required: tokens of the logits rows; 1..2^24 */
+  uint32_t capacity;     /* entries, N; 1..65536 */
+  uint32_t support;      /* tokens an entry may hold, m; 1..1024 */
+  uint32_t neighbors;    /* entries that make one bias, k; 1..256 */
+  uint32_t key_type;     /* drift_key_type */
+  uint32_t int8_scan;    /* 0 or 1: scan a rounded copy first */
+  uint32_t standardise;  /* 0 or 1: standardise keys, statistics learned from the first 1,024 */
+  uint32_t rate;         /* drift_rate_rule */
+  uint32_t gain;         /* drift_gain_rule */
+  uint32_t weights;      /* drift_weight_rule */
+  uint32_t support_rule; /* drift_support_rule */
+  uint32_t renormalise;  /* 0 or 1: renormalise log-probabilities on the support */
+  float sigma;           /* kernel width over cosine distance; (0, 10] */
+  float tau;             /* cosine from which an entry is updated; [-1, 1] */
+  float eta;             /* update rate; (0, 1] */
+  float lambda;          /* gain; [0, 10] */
+  float clip;            /* bound of a residual in nats; (0, 100] */
 } drift_options;
 
 /* How a position is judged and sampled: the earned gain counts what would have been accepted under it. */
@@ -86,10 +86,10 @@ typedef struct drift_judging {
 } drift_judging;
 
 typedef struct drift_stats {
-  size_t size;           /* in: sizeof(drift_stats) */
+  size_t size; /* in: sizeof(drift_stats) */
   uint32_t entries;
   uint32_t capacity;
-  uint64_t bytes;        /* all memory of the bank, exactly */
+  uint64_t bytes; /* all memory of the bank, exactly */
   uint64_t commits;
   uint64_t allocated;
   uint64_t updated;
@@ -118,8 +118,8 @@ void drift_destroy(drift_bank* bank); /* NULL is fine */
  * *count is 0. At most `room` pairs are written; neighbors * support always suffice (fewer fail with DRIFT_LIMIT).
  * *position names the position for drift_observe, until the next commit or discard.
  * Cost: one scan of the bank. */
-drift_status drift_lookup(drift_bank* bank, const float* hidden, size_t hidden_len, const drift_judging* judging,
-                          int32_t* tokens, float* values, size_t room, size_t* count, uint32_t* position);
+drift_status drift_lookup(drift_bank* bank, const float* hidden, size_t hidden_len, const drift_judging* judging, int32_t* tokens,
+                          float* values, size_t room, size_t* count, uint32_t* position);
 
 /* One verified position: the raw logits both models gave there. Cost: a few passes over the vocabulary. */
 drift_status drift_observe(drift_bank* bank, uint32_t position, const float* draft_logits, const float* target_logits,

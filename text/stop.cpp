@@ -6,12 +6,14 @@ namespace drift::text {
 
 Result<StopStrings> StopStrings::make(std::vector<std::string> stops) {
   if (stops.size() > kStopStringsMax) {
-    return Status(Code::kLimit, "there are " + std::to_string(stops.size()) + " stop strings; at most " + std::to_string(kStopStringsMax) + " are allowed");
+    return Status(Code::kLimit, "there are " + std::to_string(stops.size()) + " stop strings; at most " +
+                                    std::to_string(kStopStringsMax) + " are allowed");
   }
   for (const std::string& stop : stops) {
     if (stop.empty()) return Status(Code::kInvalid, "a stop string is empty; it would stop everything at once");
     if (stop.size() > kStopBytesMax) {
-      return Status(Code::kLimit, "a stop string has " + std::to_string(stop.size()) + " bytes; at most " + std::to_string(kStopBytesMax) + " are allowed");
+      return Status(Code::kLimit, "a stop string has " + std::to_string(stop.size()) + " bytes; at most " +
+                                      std::to_string(kStopBytesMax) + " are allowed");
     }
   }
   StopStrings out;

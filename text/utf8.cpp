@@ -8,7 +8,7 @@ namespace {
 constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
 
 struct Lead {
-  std::size_t length = 0;             // bytes of the character; 0: no character begins with this byte
+  std::size_t length = 0;                 // bytes of the character; 0: no character begins with this byte
   unsigned char low = 0x80, high = 0xBF;  // bounds of the second byte (Unicode, table 3-7)
 };
 

@@ -37,8 +37,14 @@ TEST(Utf8Hold, EveryCutOfATextComesOutWhole) {
 
 TEST(Utf8Hold, BrokenBytesBecomeReplacementCharacters) {
   Utf8Hold hold;
-  EXPECT_EQ(hold.push("a\xFF" "b"), "a\xEF\xBF\xBD" "b");
-  EXPECT_EQ(hold.push("\xE4\xBD" "c"), "\xEF\xBF\xBD" "c");
+  EXPECT_EQ(hold.push("a\xFF"
+                      "b"),
+            "a\xEF\xBF\xBD"
+            "b");
+  EXPECT_EQ(hold.push("\xE4\xBD"
+                      "c"),
+            "\xEF\xBF\xBD"
+            "c");
   EXPECT_EQ(hold.push("\xF0\x9F"), "");
   EXPECT_EQ(hold.finish(), "\xEF\xBF\xBD");
   EXPECT_EQ(hold.finish(), "");

@@ -90,7 +90,8 @@ Result<StoredBank> BankFile::load(const Fingerprint& expected) const {
   // A damaged fingerprint must not pass for another pair's: the content hash decides first.
   DRIFT_ASSIGN(StoredBank bank, reader->load());
   if (differs.empty()) return bank;
-  const std::string made_for = head.target_name.empty() ? "" : " (made for " + head.target_name + " with " + head.draft_name + ")";
+  const std::string made_for =
+      head.target_name.empty() ? "" : " (made for " + head.target_name + " with " + head.draft_name + ")";
   return {Code::kForeign, "bank '" + impl_->path.string() + "' belongs to another pair of models" + made_for + ": " + differs +
                               "; use the pair it was made with or another bank file"};
 }

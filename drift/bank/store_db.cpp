@@ -65,7 +65,8 @@ class Statement {
   double real(int column) const { return sqlite3_column_double(stmt_, column); }
   std::span<const std::byte> bytes(int column) const {
     const void* data = sqlite3_column_blob(stmt_, column);
-    return {static_cast<const std::byte*>(data), data == nullptr ? 0 : static_cast<std::size_t>(sqlite3_column_bytes(stmt_, column))};
+    return {static_cast<const std::byte*>(data),
+            data == nullptr ? 0 : static_cast<std::size_t>(sqlite3_column_bytes(stmt_, column))};
   }
   std::string text(int column) const {
     const auto view = bytes(column);
@@ -78,8 +79,10 @@ class Statement {
   }
   // Not copied: `data` must live until the insert is done.
   void bind_blob(int index, const void* data, std::size_t size) {
-    if (size == 0) sqlite3_bind_zeroblob(stmt_, index, 0);
-    else sqlite3_bind_blob64(stmt_, index, data, size, SQLITE_STATIC);
+    if (size == 0)
+      sqlite3_bind_zeroblob(stmt_, index, 0);
+    else
+      sqlite3_bind_blob64(stmt_, index, data, size, SQLITE_STATIC);
   }
 
  private:
@@ -136,13 +139,15 @@ Status check_header(const std::filesystem::path& path, std::uint64_t file_bytes)
   if (std::memcmp(head.data(), "SQLite format 3", std::min<std::size_t>(got, 16)) != 0) {
     return {Code::kForeign, "'" + path.string() + "' is not a bank: it does not begin as an SQLite file"};
   }
-  if (got < head.size()) return {Code::kCorrupt, "bank '" + path.string() + "' is cut: only " + std::to_string(got) + " bytes are left"};
+  if (got < head.size())
+    return {Code::kCorrupt, "bank '" + path.string() + "' is cut: only " + std::to_string(got) + " bytes are left"};
   if (big_endian(&head[68]) != static_cast<std::uint32_t>(format::kApplicationId)) {
     return {Code::kForeign, "'" + path.string() + "' is an SQLite file of another program, not a bank"};
   }
   if (const std::uint32_t version = big_endian(&head[60]); version != static_cast<std::uint32_t>(format::kVersion)) {
-    return {Code::kForeign, "bank '" + path.string() + "' has format version " + std::to_string(version) + ", this program reads " +
-                                std::to_string(format::kVersion) + (version > 1 ? ": it was made by a newer version of drift; update drift" : "")};
+    return {Code::kForeign, "bank '" + path.string() + "' has format version " + std::to_string(version) +
+                                ", this program reads " + std::to_string(format::kVersion) +
+                                (version > 1 ? ": it was made by a newer version of drift; update drift" : "")};
   }
   const std::uint32_t raw_page = std::uint32_t{head[16]} << 8 | head[17];
   const std::uint64_t page = raw_page == 1 ? 65'536 : raw_page;
@@ -178,11 +183,13 @@ Result<std::unique_ptr<Reader>> Reader::open(const std::filesystem::path& path, 
 
 Reader::~Reader() { sqlite3_close(db_); }
 
-Status Reader::corrupt(const std::string& what) const { return {Code::kCorrupt, "bank '" + path_.string() + "' is damaged: " + what}; }
+Status Reader::corrupt(const std::string& what) const {
+  return {Code::kCorrupt, "bank '" + path_.string() + "' is damaged: " + what};
+}
 
 Status Reader::connect() {
-  const int flags = SQLITE_OPEN_READONLY | SQLITE_OPEN_URI | SQLITE_OPEN_NOFOLLOW | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_PRIVATECACHE |
-                    SQLITE_OPEN_EXRESCODE;
+  const int flags = SQLITE_OPEN_READONLY | SQLITE_OPEN_URI | SQLITE_OPEN_NOFOLLOW | SQLITE_OPEN_NOMUTEX |
+                    SQLITE_OPEN_PRIVATECACHE | SQLITE_OPEN_EXRESCODE;
   if (sqlite3_open_v2(read_only_uri(path_).c_str(), &db_, flags, nullptr) != SQLITE_OK) {
     return sqlite_error(db_, "cannot open bank", path_);
   }
@@ -374,9 +381,11 @@ bool insert_extras(sqlite3* db, const StoredBank& bank) {
 bool write_all(sqlite3* db, const StoredBank* bank) {
   const bool large = bank != nullptr && bank->image.keys.size() > (1u << 20);
   // The file is thrown away on any failure, so it needs no journal of its own; the commit still syncs it.
-  if (!run(db, std::string("PRAGMA page_size=") + (large ? "16384" : "1024") + "; PRAGMA journal_mode=OFF; PRAGMA synchronous=FULL; "
-               "PRAGMA locking_mode=EXCLUSIVE; PRAGMA temp_store=MEMORY; PRAGMA encoding='UTF-8'; BEGIN; "
-               "PRAGMA application_id=" + std::to_string(format::kApplicationId) + "; PRAGMA user_version=" + std::to_string(format::kVersion))) {
+  if (!run(db, std::string("PRAGMA page_size=") + (large ? "16384" : "1024") +
+                   "; PRAGMA journal_mode=OFF; PRAGMA synchronous=FULL; "
+                   "PRAGMA locking_mode=EXCLUSIVE; PRAGMA temp_store=MEMORY; PRAGMA encoding='UTF-8'; BEGIN; "
+                   "PRAGMA application_id=" +
+                   std::to_string(format::kApplicationId) + "; PRAGMA user_version=" + std::to_string(format::kVersion))) {
     return false;
   }
   for (const SchemaObject& object : kSchema) {
@@ -384,7 +393,8 @@ bool write_all(sqlite3* db, const StoredBank* bank) {
   }
   const Meta meta = bank == nullptr ? format::make_empty_meta() : format::make_meta(*bank);
   if (!insert_meta(db, meta, format::content_hash(meta, bank))) return false;
-  if (bank != nullptr && !(insert_entries(db, bank->image) && insert_chunks(db, bank->image) && insert_extras(db, *bank))) return false;
+  if (bank != nullptr && !(insert_entries(db, bank->image) && insert_chunks(db, bank->image) && insert_extras(db, *bank)))
+    return false;
   return run(db, "COMMIT");
 }
 
@@ -392,7 +402,8 @@ bool write_all(sqlite3* db, const StoredBank* bank) {
 
 Status write(const std::filesystem::path& path, const StoredBank* bank) {
   sqlite3* db = nullptr;
-  const int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOFOLLOW | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_PRIVATECACHE | SQLITE_OPEN_EXRESCODE;
+  const int flags =
+      SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOFOLLOW | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_PRIVATECACHE | SQLITE_OPEN_EXRESCODE;
   Status status;
   if (sqlite3_open_v2(path.c_str(), &db, flags, nullptr) != SQLITE_OK || !write_all(db, bank)) {
     const Status error = sqlite_error(db, "cannot write", path);

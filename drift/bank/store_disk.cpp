@@ -25,12 +25,13 @@ Status io_error(const std::string& what, const std::filesystem::path& path, int 
 }
 
 Status busy(const std::filesystem::path& path) {
-  return {Code::kBusy, "bank " + quoted(path) + " is being written by another process; close that one, open this one read-only "
-                       "(--bank-ro) or use another file"};
+  return {Code::kBusy, "bank " + quoted(path) +
+                           " is being written by another process; close that one, open this one read-only "
+                           "(--bank-ro) or use another file"};
 }
 
 bool same_file(int fd, const std::filesystem::path& path) {
-  struct stat by_fd {}, by_path {};
+  struct stat by_fd{}, by_path{};
   return ::fstat(fd, &by_fd) == 0 && ::lstat(path.c_str(), &by_path) == 0 && by_fd.st_dev == by_path.st_dev &&
          by_fd.st_ino == by_path.st_ino;
 }
@@ -94,7 +95,7 @@ Result<std::filesystem::path> resolve(const std::filesystem::path& path) {
 }
 
 Result<std::uint64_t> check_bank_path(const std::filesystem::path& path, std::uint64_t max_bytes) {
-  struct stat info {};
+  struct stat info{};
   if (::lstat(path.c_str(), &info) != 0) {
     if (errno == ENOENT) return {Code::kNotFound, "bank " + quoted(path) + " does not exist"};
     return io_error("cannot look at bank", path, errno);
@@ -109,16 +110,17 @@ Result<std::uint64_t> check_bank_path(const std::filesystem::path& path, std::ui
   }
   const auto bytes = static_cast<std::uint64_t>(info.st_size);
   if (bytes > max_bytes) {
-    return {Code::kForeign, quoted(path) + " has " + std::to_string(bytes) + " bytes; no bank is larger than " +
-                                std::to_string(max_bytes)};
+    return {Code::kForeign,
+            quoted(path) + " has " + std::to_string(bytes) + " bytes; no bank is larger than " + std::to_string(max_bytes)};
   }
   return bytes;
 }
 
 Identity identity(const std::filesystem::path& path) {
-  struct stat info {};
+  struct stat info{};
   if (::lstat(path.c_str(), &info) != 0) return {};
-  return {static_cast<std::uint64_t>(info.st_dev), static_cast<std::uint64_t>(info.st_ino), static_cast<std::uint64_t>(info.st_size),
+  return {static_cast<std::uint64_t>(info.st_dev), static_cast<std::uint64_t>(info.st_ino),
+          static_cast<std::uint64_t>(info.st_size),
           static_cast<std::uint64_t>(info.st_mtim.tv_sec) * 1'000'000'000u + static_cast<std::uint64_t>(info.st_mtim.tv_nsec)};
 }
 
@@ -179,7 +181,7 @@ Result<FileLock> create_temp(const std::filesystem::path& bank) {
 void remove_leftover(const std::filesystem::path& bank) {
   const std::filesystem::path temp = temp_path(bank);
   FileLock left(::open(temp.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
-  struct stat info {};
+  struct stat info{};
   if (!left.held() || ::fstat(left.fd(), &info) != 0 || !S_ISREG(info.st_mode)) return;
   // The bank itself under its second name (see rename_no_replace) is locked through the bank: only the name goes.
   if ((same_file(left.fd(), bank) || take_lock(left.fd())) && same_file(left.fd(), temp)) ::unlink(temp.c_str());
@@ -190,7 +192,7 @@ Status publish(const std::filesystem::path& bank, const FileLock& temp, const Fi
   if (!same_file(temp.fd(), from)) {
     return {Code::kBusy, quoted(from) + " was taken away by another program while it was written; the bank is unchanged"};
   }
-  struct stat info {};
+  struct stat info{};
   const bool replaces = replaced.held() && ::lstat(bank.c_str(), &info) == 0;
   if (replaces && !same_file(replaced.fd(), bank)) {
     return {Code::kBusy, "bank " + quoted(bank) + " was replaced by another program since it was opened; nothing was written"};

@@ -150,7 +150,8 @@ Status check_entry(const BankImage& image, std::size_t entry) {
   const std::size_t support = image.config.support, length = image.lengths[entry];
   if (length > support) return bad_entry(entry, "holds more tokens than support " + std::to_string(support));
   if (image.last_used[entry] > image.use_counter) return bad_entry(entry, "was used after the use counter");
-  if (!(std::isfinite(image.errors[entry]) && image.errors[entry] >= 0)) return bad_entry(entry, "has an error that is no number >= 0");
+  if (!(std::isfinite(image.errors[entry]) && image.errors[entry] >= 0))
+    return bad_entry(entry, "has an error that is no number >= 0");
   const Token* tokens = image.tokens.data() + entry * support;
   const float* values = image.values.data() + entry * support;
   for (std::size_t i = 0; i < length; ++i) {

@@ -77,10 +77,11 @@ bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
 
 inline bool same(const StoredBank& a, const StoredBank& b) {
   const BankImage &x = a.image, &y = b.image;
-  return a.fingerprint == b.fingerprint && a.target_name == b.target_name && a.draft_name == b.draft_name && a.extras == b.extras &&
-         x.config == y.config && x.size == y.size && x.use_counter == y.use_counter && same_bits(x.lengths, y.lengths) &&
-         same_bits(x.counts, y.counts) && same_bits(x.last_used, y.last_used) && same_bits(x.errors, y.errors) &&
-         same_bits(x.tokens, y.tokens) && same_bits(x.values, y.values) && same_bits(x.keys, y.keys);
+  return a.fingerprint == b.fingerprint && a.target_name == b.target_name && a.draft_name == b.draft_name &&
+         a.extras == b.extras && x.config == y.config && x.size == y.size && x.use_counter == y.use_counter &&
+         same_bits(x.lengths, y.lengths) && same_bits(x.counts, y.counts) && same_bits(x.last_used, y.last_used) &&
+         same_bits(x.errors, y.errors) && same_bits(x.tokens, y.tokens) && same_bits(x.values, y.values) &&
+         same_bits(x.keys, y.keys);
 }
 
 }  // namespace drift::bank::sample

@@ -118,7 +118,7 @@ TEST_F(StoreTest, NewBankIsEmptyUntilSaved) {
     EXPECT_EQ((*file)->load().status().code(), Code::kNotFound);
   }
   EXPECT_TRUE(verify_bank_file(path_).is_ok());
-  struct stat info {};
+  struct stat info{};
   ASSERT_EQ(::stat(path_.c_str(), &info), 0);
   EXPECT_EQ(info.st_mode & 0777, 0600u);
   auto again = BankFile::open(path_, Access::kReadWrite);
@@ -309,7 +309,7 @@ TEST_F(StoreTest, KeepsTheModeOfTheFile) {
   save(sample::bank(1));
   fs::permissions(path_, static_cast<fs::perms>(0640));
   save(sample::bank(2));
-  struct stat info {};
+  struct stat info{};
   ASSERT_EQ(::stat(path_.c_str(), &info), 0);
   EXPECT_EQ(info.st_mode & 0777, 0640u);
 }

@@ -9,25 +9,25 @@ namespace drift {
 
 enum class Mutant {
   kNone,
-  kQRecordedRaw,          // the q stored with a proposal is the raw draft's, not the biased one it was drawn from
+  kQRecordedRaw,            // the q stored with a proposal is the raw draft's, not the biased one it was drawn from
   kQRecomputedAfterCommit,  // q is recomputed from the bank after the commit instead of travelling with the token
-  kBankChangesInStep,     // the bank is changed between proposing and judging, and q follows it
-  kResidualNotClipped,    // the residual is stored without its bound
-  kAcceptAlways,          // the rejection judge accepts whatever was proposed
-  kAcceptRatioInverted,   // accepts with min(1, q/p)
-  kResampleFromP,         // after a rejection draws from p instead of norm(max(p - q, 0))
-  kMatchKeepsMismatch,    // the match judge keeps a draft token that differs from the target's draw
-  kBonusFromDraft,        // the token after a fully accepted block is drawn from the draft
-  kTargetBiased,          // the bank's bias is added to the target's logits too
-  kFilterBeforeBias,      // top-k/top-p act on raw draft logits, the bias is added afterwards, q is recorded unfiltered
-  kTeachOffPath,          // positions after the first rejection teach the bank
-  kResidualFromBiased,    // the residual is taken from biased draft logits: the bank learns from itself
-  kTouchInLookup,         // lookups change the LRU order before the commit
-  kAcceptSharesDraw,      // the acceptance test uses the number the proposal was drawn with
-  kResampleSharesDraw,    // the draw after a rejection uses the number the proposal was drawn with
-  kSequenceNotInKey,      // all sequences of a batch use the same numbers
-  kEndIgnored,            // tokens accepted after an end token stay in the answer
-  kFailedStepTeaches,     // lessons staged before a failure are left for the next commit
+  kBankChangesInStep,       // the bank is changed between proposing and judging, and q follows it
+  kResidualNotClipped,      // the residual is stored without its bound
+  kAcceptAlways,            // the rejection judge accepts whatever was proposed
+  kAcceptRatioInverted,     // accepts with min(1, q/p)
+  kResampleFromP,           // after a rejection draws from p instead of norm(max(p - q, 0))
+  kMatchKeepsMismatch,      // the match judge keeps a draft token that differs from the target's draw
+  kBonusFromDraft,          // the token after a fully accepted block is drawn from the draft
+  kTargetBiased,            // the bank's bias is added to the target's logits too
+  kFilterBeforeBias,        // top-k/top-p act on raw draft logits, the bias is added afterwards, q is recorded unfiltered
+  kTeachOffPath,            // positions after the first rejection teach the bank
+  kResidualFromBiased,      // the residual is taken from biased draft logits: the bank learns from itself
+  kTouchInLookup,           // lookups change the LRU order before the commit
+  kAcceptSharesDraw,        // the acceptance test uses the number the proposal was drawn with
+  kResampleSharesDraw,      // the draw after a rejection uses the number the proposal was drawn with
+  kSequenceNotInKey,        // all sequences of a batch use the same numbers
+  kEndIgnored,              // tokens accepted after an end token stay in the answer
+  kFailedStepTeaches,       // lessons staged before a failure are left for the next commit
 };
 
 #ifndef DRIFT_MUTANT

@@ -22,7 +22,7 @@ struct DrawKey {
   std::uint64_t sequence = 0;  // a stable name of the sequence (not its slot)
   Pos position = 0;            // position of the token being decided
   Purpose purpose = Purpose::kDraw;
-  std::uint32_t round = 0;     // the i-th test at one position (several drafts for one token); 0 otherwise
+  std::uint32_t round = 0;  // the i-th test at one position (several drafts for one token); 0 otherwise
   friend bool operator==(const DrawKey&, const DrawKey&) = default;
 };
 

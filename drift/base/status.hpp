@@ -63,7 +63,7 @@ class [[nodiscard]] Status {
 template <class T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : value_(std::move(value)) {}  // NOLINT: implicit on purpose, so `return value;` works
+  Result(T value) : value_(std::move(value)) {}         // NOLINT: implicit on purpose, so `return value;` works
   Result(Status status) : status_(std::move(status)) {  // NOLINT: implicit on purpose
     DRIFT_CHECK(!status_.is_ok(), "a Result without a value needs an error");
   }
@@ -92,9 +92,9 @@ class [[nodiscard]] Result {
 };
 
 // Returns the Status from the enclosing function if `expr` failed.
-#define DRIFT_TRY(expr)                          \
-  do {                                           \
-    ::drift::Status drift_try_status_ = (expr);  \
+#define DRIFT_TRY(expr)                                       \
+  do {                                                        \
+    ::drift::Status drift_try_status_ = (expr);               \
     if (!drift_try_status_.is_ok()) return drift_try_status_; \
   } while (false)
 
@@ -103,9 +103,9 @@ class [[nodiscard]] Result {
 
 // DRIFT_ASSIGN(auto x, make_x()): declares x from a Result, or returns its Status from the enclosing function.
 #define DRIFT_ASSIGN(decl, expr) DRIFT_ASSIGN_INNER(DRIFT_CONCAT(drift_result_, __LINE__), decl, expr)
-#define DRIFT_ASSIGN_INNER(tmp, decl, expr)    \
-  auto tmp = (expr);                           \
-  if (!tmp.is_ok()) return tmp.status();       \
+#define DRIFT_ASSIGN_INNER(tmp, decl, expr) \
+  auto tmp = (expr);                        \
+  if (!tmp.is_ok()) return tmp.status();    \
   decl = std::move(tmp).value()
 
 }  // namespace drift

@@ -34,7 +34,8 @@ Result<double> time_pass(engine::Engine& engine, SeqId seq, std::span<const Toke
   std::vector<engine::Node> nodes;
   nodes.reserve(kCurveRows);
   for (std::size_t i = 0; i < count; ++i) {
-    nodes.push_back({seq, text[(depth + i) % text.size()], static_cast<Pos>(depth + i), i == 0 ? kPrefix : static_cast<NodeIndex>(i) - 1, true});
+    nodes.push_back({seq, text[(depth + i) % text.size()], static_cast<Pos>(depth + i),
+                     i == 0 ? kPrefix : static_cast<NodeIndex>(i) - 1, true});
   }
   engine::Rows rows;
   const auto start = Clock::now();
@@ -62,12 +63,13 @@ Status measure(engine::Engine& engine, SeqId seq, std::span<const Token> text, C
 }  // namespace
 
 Result<CostCurve> measure_cost(engine::Engine& engine, std::span<const Token> text, std::size_t depth, int repeats) {
-  if (repeats < 1 || repeats > 100) return Status(Code::kInvalid, "repeats is " + std::to_string(repeats) + "; it must be 1 to 100");
+  if (repeats < 1 || repeats > 100)
+    return Status(Code::kInvalid, "repeats is " + std::to_string(repeats) + "; it must be 1 to 100");
   if (text.empty()) return Status(Code::kInvalid, "a cost measurement needs at least one token of text");
   const std::size_t context = engine.info().context;
   if (depth + kCurveRows > context) {
-    return Status(Code::kInvalid, "depth " + std::to_string(depth) + " + " + std::to_string(kCurveRows) + " rows is beyond the context of " +
-                                      std::to_string(context) + " tokens");
+    return Status(Code::kInvalid, "depth " + std::to_string(depth) + " + " + std::to_string(kCurveRows) +
+                                      " rows is beyond the context of " + std::to_string(context) + " tokens");
   }
   DRIFT_ASSIGN(const SeqId seq, engine.open());
   CostCurve curve;
@@ -82,7 +84,8 @@ Result<CostCurve> measure_cost(engine::Engine& engine, std::span<const Token> te
 double pass_ms(const CostCurve& curve, std::size_t rows) {
   if (rows == 0) return 0.0;
   if (rows <= kCurveRows) return curve.at(rows);
-  const double slope = std::max(0.0, (curve.at(kCurveRows) - curve.at(kCurveRows / 2)) / static_cast<double>(kCurveRows - kCurveRows / 2));
+  const double slope =
+      std::max(0.0, (curve.at(kCurveRows) - curve.at(kCurveRows / 2)) / static_cast<double>(kCurveRows - kCurveRows / 2));
   return curve.at(kCurveRows) + slope * static_cast<double>(rows - kCurveRows);
 }
 

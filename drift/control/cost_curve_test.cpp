@@ -64,7 +64,8 @@ TEST(CostCurve, FollowsTheRows) {
   EXPECT_EQ(engine.open_, 0);
   EXPECT_EQ(engine.length(0), 20);
   EXPECT_EQ(engine.counters().forwards, 1u + 8u * 4u);
-  for (std::size_t n = 1; n <= kCurveRows; ++n) EXPECT_GE(curve->at(n), 0.5 * static_cast<double>(n));  // a sleep is never shorter
+  for (std::size_t n = 1; n <= kCurveRows; ++n)
+    EXPECT_GE(curve->at(n), 0.5 * static_cast<double>(n));  // a sleep is never shorter
 }
 
 TEST(CostCurve, FailuresCloseTheSequence) {

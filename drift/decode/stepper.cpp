@@ -39,7 +39,8 @@ std::uint64_t key_name(const SequenceConfig& config) { return is_mutant(Mutant::
 // A NaN in a row would make every comparison below false and choose some token silently: refuse it here.
 Status check_row(std::span<const float> logits, const char* role, const engine::ModelInfo& info) {
   if (simd::all_finite(logits)) return Status::ok();
-  return {Code::kInternal, std::string(role) + " '" + info.name + "' produced logits that are not finite; the model file or its backend is broken"};
+  return {Code::kInternal, std::string(role) + " '" + info.name +
+                               "' produced logits that are not finite; the model file or its backend is broken"};
 }
 
 }  // namespace
@@ -100,7 +101,8 @@ Status Stepper::Impl::check(const SequenceConfig& config) const {
   if (config.draft_tokens < 0 || config.draft_tokens > kMaxDraftTokens) {
     return bad("draft length is " + std::to_string(config.draft_tokens) + "; it must be 0 to " + std::to_string(kMaxDraftTokens));
   }
-  if (config.max_tokens < -1 || config.max_tokens == 0) return bad("the number of tokens to generate must be 1 or more, or -1 for no limit");
+  if (config.max_tokens < -1 || config.max_tokens == 0)
+    return bad("the number of tokens to generate must be 1 or more, or -1 for no limit");
   if (config.mode != Mode::kOff && draft == nullptr) return {Code::kUnsupported, "this mode needs a draft model"};
   if (config.mode == Mode::kDrift) {
     if (config.recal == nullptr) return bad("drift mode needs a bank");
@@ -109,8 +111,8 @@ Status Stepper::Impl::check(const SequenceConfig& config) const {
     }
     const bank::BankConfig& b = config.recal->config().bank;
     if (b.key_dim != draft_info.hidden_width || b.vocab != common) {
-      return bad("the bank has keys of " + std::to_string(b.key_dim) + " floats over " + std::to_string(b.vocab) + " tokens; this pair needs " +
-                 std::to_string(draft_info.hidden_width) + " and " + std::to_string(common));
+      return bad("the bank has keys of " + std::to_string(b.key_dim) + " floats over " + std::to_string(b.vocab) +
+                 " tokens; this pair needs " + std::to_string(draft_info.hidden_width) + " and " + std::to_string(common));
     }
   }
   return Status::ok();
@@ -122,11 +124,13 @@ Result<std::unique_ptr<Sequence>> Stepper::open(std::span<const Token> prompt, c
   std::size_t context = impl_->target_info.context;
   if (config.mode != Mode::kOff) context = std::min(context, impl_->draft_info.context);
   if (prompt.size() >= context) {
-    return Status(Code::kLimit, "the prompt has " + std::to_string(prompt.size()) + " tokens; the context holds " + std::to_string(context) +
+    return Status(Code::kLimit, "the prompt has " + std::to_string(prompt.size()) + " tokens; the context holds " +
+                                    std::to_string(context) +
                                     ", at least one of them for the answer. Use a larger context or a shorter prompt");
   }
   for (Token t : prompt) {
-    if (t < 0 || static_cast<std::size_t>(t) >= impl_->common) return bad("prompt token " + std::to_string(t) + " is outside the vocabulary");
+    if (t < 0 || static_cast<std::size_t>(t) >= impl_->common)
+      return bad("prompt token " + std::to_string(t) + " is outside the vocabulary");
   }
   auto s = std::make_unique<Sequence>();
   s->config_ = config;
@@ -153,8 +157,8 @@ void Stepper::close(Sequence& s) {
 namespace {
 
 // Feeds tokens [length, end) of a sequence without asking for rows, at most `most` of them.
-Status feed(engine::Engine& engine, SeqId seq, std::span<const Token> tokens, std::size_t end, std::size_t most, std::vector<Node>& nodes,
-            Rows& rows) {
+Status feed(engine::Engine& engine, SeqId seq, std::span<const Token> tokens, std::size_t end, std::size_t most,
+            std::vector<Node>& nodes, Rows& rows) {
   const Pos from = engine.length(seq);
   if (static_cast<std::size_t>(from) >= end) return Status::ok();
   const std::size_t count = std::min(most, end - static_cast<std::size_t>(from));
@@ -350,7 +354,8 @@ Status Stepper::Impl::propose(Sequence& s, std::size_t row, int depth, trace::St
     sampler.apply(s.config_.sampler, logits, dist);
     for (std::size_t i = 0; i < bias->size(); ++i) {
       const auto at = std::lower_bound(dist.ids.begin(), dist.ids.end(), bias->tokens[i]);
-      if (at != dist.ids.end() && *at == bias->tokens[i]) dist.probs[static_cast<std::size_t>(at - dist.ids.begin())] *= std::exp(gain * bias->values[i]);
+      if (at != dist.ids.end() && *at == bias->tokens[i])
+        dist.probs[static_cast<std::size_t>(at - dist.ids.begin())] *= std::exp(gain * bias->values[i]);
     }
   } else {
     sampler.apply(s.config_.sampler, logits, *bias, gain, dist);
@@ -358,7 +363,8 @@ Status Stepper::Impl::propose(Sequence& s, std::size_t row, int depth, trace::St
   proposed.token = dist.ids[s.config_.choices->pick(key, dist.probs)];
   proposed.from_bank = raw != kNoToken && raw != proposed.token;
   if (is_mutant(Mutant::kQRecordedRaw)) sampler.apply(s.config_.sampler, logits, dist);
-  if (is_mutant(Mutant::kFilterBeforeBias)) sampler.apply({s.config_.sampler.temperature, 0, 1.0f, 0.0f}, logits, *bias, gain, dist);
+  if (is_mutant(Mutant::kFilterBeforeBias))
+    sampler.apply({s.config_.sampler.temperature, 0, 1.0f, 0.0f}, logits, *bias, gain, dist);
   s.tree_.add(depth == 0 ? kPrefix : depth - 1, proposed.token, dist, proposed.from_bank);
   event.proposed.push_back(proposed);
   return Status::ok();
@@ -485,9 +491,12 @@ void Stepper::Impl::emit(Sequence& s, trace::StepEvent& event) {
   const std::size_t emitted = s.tokens_.size() - s.prompt_;
   std::size_t context = target_info.context;
   if (s.config_.mode != Mode::kOff) context = std::min(context, draft_info.context);
-  if (s.config_.is_end && s.config_.is_end(s.tokens_.back())) s.ending_ = Ending::kEnd;
-  else if (s.config_.max_tokens >= 0 && emitted >= static_cast<std::size_t>(s.config_.max_tokens)) s.ending_ = Ending::kLength;
-  else if (s.tokens_.size() >= context) s.ending_ = Ending::kContext;
+  if (s.config_.is_end && s.config_.is_end(s.tokens_.back()))
+    s.ending_ = Ending::kEnd;
+  else if (s.config_.max_tokens >= 0 && emitted >= static_cast<std::size_t>(s.config_.max_tokens))
+    s.ending_ = Ending::kLength;
+  else if (s.tokens_.size() >= context)
+    s.ending_ = Ending::kContext;
 }
 
 // For each token about to be emitted: how close the target was to another one.
@@ -521,7 +530,8 @@ void Stepper::Impl::spoil_q(Sequence& s) {
   const recal::Judging judging{s.config_.rule == spec::JudgeRule::kRejection, s.config_.sampler};
   if (is_mutant(Mutant::kQRecomputedAfterCommit)) {
     for (std::size_t i = 0; i < s.tree_.size(); ++i) {
-      (void)r.observe(s.lookups_[i], s.biases_[i], s.draft_rows_[i], target_row(s, static_cast<NodeIndex>(i) - 1).first(common), judging);
+      (void)r.observe(s.lookups_[i], s.biases_[i], s.draft_rows_[i], target_row(s, static_cast<NodeIndex>(i) - 1).first(common),
+                      judging);
     }
     r.commit();
   } else {

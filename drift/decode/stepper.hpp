@@ -38,12 +38,12 @@ struct SequenceConfig {
   Mode mode = Mode::kStatic;
   spec::JudgeRule rule = spec::JudgeRule::kMatch;
   spec::SamplerConfig sampler;
-  std::uint64_t name = 0;        // stable name for random keys and events
-  int draft_tokens = 3;          // k per block, 0 .. kMaxDraftTokens (kernels like 3 or 7: 4 or 8 rows to verify)
-  std::int64_t max_tokens = -1;  // to emit; -1: until an end token or the context's end
-  recal::Recalibrator* recal = nullptr;         // drift mode; may be shared by sequences of one stepper
-  Choices* choices = nullptr;                   // required
-  std::function<bool(Token)> is_end;            // may be empty
+  std::uint64_t name = 0;                // stable name for random keys and events
+  int draft_tokens = 3;                  // k per block, 0 .. kMaxDraftTokens (kernels like 3 or 7: 4 or 8 rows to verify)
+  std::int64_t max_tokens = -1;          // to emit; -1: until an end token or the context's end
+  recal::Recalibrator* recal = nullptr;  // drift mode; may be shared by sequences of one stepper
+  Choices* choices = nullptr;            // required
+  std::function<bool(Token)> is_end;     // may be empty
   bool record_margins = false;
 };
 
@@ -98,13 +98,13 @@ class Sequence {
 
   // Scratch of the running step.
   spec::DraftTree tree_;
-  std::vector<recal::Lookup> lookups_;  // [k]
-  std::vector<recal::Bias> biases_;     // [k]
+  std::vector<recal::Lookup> lookups_;          // [k]
+  std::vector<recal::Bias> biases_;             // [k]
   std::vector<std::vector<float>> draft_rows_;  // [k][vocab], raw logits each proposal was made from
   spec::Outcome outcome_;
-  int block_ = 0;             // proposals wanted in this step
-  NodeIndex draft_line_ = 0;  // draft nodes fed before the first proposal
-  std::size_t first_row_ = 0; // row of this sequence's first node in the target pass
+  int block_ = 0;              // proposals wanted in this step
+  NodeIndex draft_line_ = 0;   // draft nodes fed before the first proposal
+  std::size_t first_row_ = 0;  // row of this sequence's first node in the target pass
 };
 
 }  // namespace drift::decode

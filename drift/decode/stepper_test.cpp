@@ -33,7 +33,8 @@ recal::RecalConfig recal_config(std::uint32_t vocab = kVocab) {
 
 // Engines, a bank and a stream, with the configuration most tests start from.
 struct Rig {
-  explicit Rig(ToyModel t = target_model(), ToyModel d = draft_model()) : target(std::move(t)), draft(std::move(d)), stepper(target, &draft), stream(77) {
+  explicit Rig(ToyModel t = target_model(), ToyModel d = draft_model())
+      : target(std::move(t)), draft(std::move(d)), stepper(target, &draft), stream(77) {
     auto made = recal::Recalibrator::create(recal_config(static_cast<std::uint32_t>(stepper.vocab())));
     recal = std::move(made).value();
     config.mode = Mode::kDrift;
@@ -126,7 +127,9 @@ TEST(Open, SequencesAreLimitedAndGivenBack) {
   d.max_sequences = 2;
   Rig rig(target_model(), d);
   auto a = rig.open({1}), b = rig.open({2});
-  for (int i = 0; i < 20; ++i) EXPECT_EQ(rig.stepper.open(std::vector<Token>{3}, rig.config).status().code(), Code::kLimit) << "and the target's slot is given back";
+  for (int i = 0; i < 20; ++i)
+    EXPECT_EQ(rig.stepper.open(std::vector<Token>{3}, rig.config).status().code(), Code::kLimit)
+        << "and the target's slot is given back";
   rig.stepper.close(*a);
   EXPECT_NE(rig.open({3}), nullptr);
 }
@@ -178,7 +181,8 @@ TEST(Ends, AtAnEndTokenWhereverItStands) {
     rig.config.is_end = [](Token t) { return t == 4; };
     rig.draft = ToyEngine([] {  // a draft that knows the target well: end tokens get accepted within blocks
       ToyModel m = draft_model();
-      m.row = [exact = target_model().row, own = draft_model().row](std::span<const Token> c, std::span<float> l, std::span<float> h) {
+      m.row = [exact = target_model().row, own = draft_model().row](std::span<const Token> c, std::span<float> l,
+                                                                    std::span<float> h) {
         own(c, l, h);
         exact(c, l, {});
       };
@@ -238,7 +242,8 @@ TEST(Teaches, OnPathPositionsOnly) {
       const bank::BankStats after = rig.recal->bank().stats();
       const std::size_t accepted = accepted_in(events[0]);
       const std::size_t expected = std::min(accepted + 1, events[0].proposed.size());
-      ASSERT_EQ(after.allocated + after.updated - before.allocated - before.updated, expected) << "after " << accepted << " accepted";
+      ASSERT_EQ(after.allocated + after.updated - before.allocated - before.updated, expected)
+          << "after " << accepted << " accepted";
       ASSERT_EQ(after.commits - before.commits, 1u) << "one commit a step";
       stood.insert(accepted);
     }
@@ -249,7 +254,8 @@ TEST(Teaches, OnPathPositionsOnly) {
 // Beyond an end token nothing is text, so nothing teaches.
 TEST(Teaches, NothingAfterAnEndToken) {
   ToyModel same = draft_model();
-  same.row = [exact = target_model().row, own = draft_model().row](std::span<const Token> c, std::span<float> l, std::span<float> h) {
+  same.row = [exact = target_model().row, own = draft_model().row](std::span<const Token> c, std::span<float> l,
+                                                                   std::span<float> h) {
     own(c, l, h);
     exact(c, l, {});
   };
@@ -389,7 +395,8 @@ TEST(Events, MarginsNameTheIntervalOfTheDraw) {
   ASSERT_TRUE(rig.stepper.prefill(*s).is_ok());
   for (const trace::StepEvent& e : rig.run(*s)) {
     ASSERT_EQ(e.margins.size(), e.emitted.size());
-    for (const trace::Margin& m : e.margins) EXPECT_TRUE(m.low <= m.draw + 1e-6 && m.draw < m.high + 1e-6) << m.low << " " << m.draw << " " << m.high;
+    for (const trace::Margin& m : e.margins)
+      EXPECT_TRUE(m.low <= m.draw + 1e-6 && m.draw < m.high + 1e-6) << m.low << " " << m.draw << " " << m.high;
   }
   rig.config.sampler = spec::greedy_sampler();
   auto greedy = rig.open({1, 2});

@@ -26,20 +26,20 @@ struct Node {
 };
 
 struct Capabilities {
-  bool hidden = false;         // rows carry hidden states (the lm_head input)
-  bool trees = false;          // a node may have several children; without it parents must form a line
-  bool truncate = true;        // truncate() to any position; false for recurrent memory
+  bool hidden = false;   // rows carry hidden states (the lm_head input)
+  bool trees = false;    // a node may have several children; without it parents must form a line
+  bool truncate = true;  // truncate() to any position; false for recurrent memory
   bool fork = true;
 };
 
 struct ModelInfo {
-  std::string name;            // for people: general.name or the file's name
+  std::string name;  // for people: general.name or the file's name
   std::string arch;
-  std::size_t vocab = 0;       // width of a logits row
+  std::size_t vocab = 0;  // width of a logits row
   std::size_t hidden_width = 0;
-  std::size_t context = 0;     // most tokens one sequence may hold
+  std::size_t context = 0;  // most tokens one sequence may hold
   std::size_t max_sequences = 1;
-  std::string content_hash;    // hex, of the model file's bytes and its adapters: binds a bank to a pair
+  std::string content_hash;  // hex, of the model file's bytes and its adapters: binds a bank to a pair
   std::uint64_t weight_bytes = 0;
   Capabilities can;
 };

@@ -25,7 +25,8 @@ RecalConfig RecalConfig::seed() {
 Status RecalConfig::validate() const {
   DRIFT_TRY(bank.validate());
   if (neighbors < 1 || neighbors > bank::kMaxNeighbors) {
-    return {Code::kInvalid, "neighbors is " + std::to_string(neighbors) + "; it must be 1 to " + std::to_string(bank::kMaxNeighbors)};
+    return {Code::kInvalid,
+            "neighbors is " + std::to_string(neighbors) + "; it must be 1 to " + std::to_string(bank::kMaxNeighbors)};
   }
   DRIFT_TRY(within("sigma", sigma, sigma > 0.0f && sigma <= 10.0f, "above 0 and at most 10"));
   DRIFT_TRY(within("lambda", lambda, lambda >= 0.0f && lambda <= 10.0f, "between 0 and 10"));

@@ -30,7 +30,7 @@ struct RecalConfig {
   GainRule gain = GainRule::kEarned;
   WeightRule weights = WeightRule::kNormalised;
   SupportRule support = SupportRule::kUnion;
-  bool renormalise = false;     // log-probabilities renormalised on the support before they are subtracted
+  bool renormalise = false;  // log-probabilities renormalised on the support before they are subtracted
   // Residuals are taken relative to all tokens outside the support: r(v) - log(P(outside) / Q(outside)). Then the bias gives the
   // outside its true share, and "not stored" truly means 0. Without it, log Z_q / Z_p falls on the stored tokens alone.
   bool centre = false;

@@ -31,7 +31,8 @@ Keyer::Keyer(std::uint32_t dim, bool standardise) : dim_(dim), standardise_(stan
 
 Status Keyer::make(std::span<const float> hidden, std::span<float> unit, std::span<float> key) const {
   if (hidden.size() != dim_) {
-    return {Code::kInvalid, "hidden state has " + std::to_string(hidden.size()) + " elements; this bank's keys have " + std::to_string(dim_)};
+    return {Code::kInvalid,
+            "hidden state has " + std::to_string(hidden.size()) + " elements; this bank's keys have " + std::to_string(dim_)};
   }
   if (!simd::all_finite(hidden)) return {Code::kInvalid, "hidden state holds a NaN or an infinity"};
   // Scale by the largest element first, so that squares neither overflow nor vanish.
@@ -106,12 +107,14 @@ Status Keyer::load(std::span<const std::byte> bytes) {
   get(&fresh.count_, sizeof fresh.count_);
   get(fresh.mean_.data(), fresh.mean_.size() * sizeof(double));
   get(fresh.m2_.data(), fresh.m2_.size() * sizeof(double));
-  if (dim != dim_ || (flags & 1u) != (standardise_ ? 1u : 0u) || flags > 3u) return {Code::kCorrupt, "key statistics belong to another configuration"};
+  if (dim != dim_ || (flags & 1u) != (standardise_ ? 1u : 0u) || flags > 3u)
+    return {Code::kCorrupt, "key statistics belong to another configuration"};
   if (fresh.count_ > kFreezeAfter || ((flags & 2u) != 0) != (standardise_ && fresh.count_ == kFreezeAfter)) {
     return {Code::kCorrupt, "key statistics contradict themselves"};
   }
   for (std::size_t i = 0; i < fresh.mean_.size(); ++i) {
-    if (!std::isfinite(fresh.mean_[i]) || !std::isfinite(fresh.m2_[i]) || fresh.m2_[i] < 0) return {Code::kCorrupt, "key statistics hold a value out of range"};
+    if (!std::isfinite(fresh.mean_[i]) || !std::isfinite(fresh.m2_[i]) || fresh.m2_[i] < 0)
+      return {Code::kCorrupt, "key statistics hold a value out of range"};
   }
   fresh.frozen_ = (flags & 2u) != 0;
   if (fresh.frozen_) {

@@ -38,8 +38,8 @@ class Keyer {
   bool standardise_;
   bool frozen_ = false;
   std::uint64_t count_ = 0;
-  std::vector<double> mean_, m2_;       // Welford's running moments, [dim]
-  std::vector<float> shift_, scale_;    // after the freeze: key = normalise((u - shift) * scale)
+  std::vector<double> mean_, m2_;     // Welford's running moments, [dim]
+  std::vector<float> shift_, scale_;  // after the freeze: key = normalise((u - shift) * scale)
 };
 
 }  // namespace drift::recal

@@ -30,8 +30,7 @@ double log_mass_outside(std::span<const float> logits, std::span<const Token> su
 
 }  // namespace
 
-Recalibrator::Recalibrator(const RecalConfig& config)
-    : config_(config), keyer_(config.bank.key_dim, config.bank.standardise) {}
+Recalibrator::Recalibrator(const RecalConfig& config) : config_(config), keyer_(config.bank.key_dim, config.bank.standardise) {}
 
 Result<std::unique_ptr<Recalibrator>> Recalibrator::create(const RecalConfig& config) {
   DRIFT_TRY(config.validate());
@@ -115,7 +114,8 @@ void Recalibrator::choose_support(std::span<const float> draft_logits, std::span
   }
 }
 
-void Recalibrator::residual(std::span<const float> draft_logits, std::span<const float> target_logits, spec::SparseResidual& out) {
+void Recalibrator::residual(std::span<const float> draft_logits, std::span<const float> target_logits,
+                            spec::SparseResidual& out) {
   choose_support(draft_logits, target_logits);
   double log_zp, log_zq;
   if (config_.renormalise && !config_.centre && !support_.empty()) {
@@ -164,8 +164,9 @@ Status Recalibrator::observe(const Lookup& found, const Bias& used, std::span<co
                              std::span<const float> target_logits, const Judging& judging) {
   const std::size_t vocab = config_.bank.vocab;
   if (draft_logits.size() != vocab || target_logits.size() != vocab) {
-    return {Code::kInvalid, "logits have " + std::to_string(draft_logits.size()) + " (draft) and " + std::to_string(target_logits.size()) +
-                                " (target) elements; this bank's vocabulary has " + std::to_string(vocab)};
+    return {Code::kInvalid, "logits have " + std::to_string(draft_logits.size()) + " (draft) and " +
+                                std::to_string(target_logits.size()) + " (target) elements; this bank's vocabulary has " +
+                                std::to_string(vocab)};
   }
   if (found.key.size() != config_.bank.key_dim || found.unit.size() != config_.bank.key_dim) {
     return {Code::kInvalid, "an observation needs the lookup of its own position"};
@@ -183,7 +184,8 @@ Status Recalibrator::observe(const Lookup& found, const Bias& used, std::span<co
   if (lesson.scored) lesson.rewards = rewards(used.bias, draft_logits, target_logits, judging);
   if (is_mutant(Mutant::kResidualFromBiased)) {
     biased_.assign(draft_logits.begin(), draft_logits.end());
-    for (std::size_t i = 0; i < used.bias.size(); ++i) biased_[static_cast<std::size_t>(used.bias.tokens[i])] += used.gain * used.bias.values[i];
+    for (std::size_t i = 0; i < used.bias.size(); ++i)
+      biased_[static_cast<std::size_t>(used.bias.tokens[i])] += used.gain * used.bias.values[i];
     residual(biased_, target_logits, lesson.residual);
   } else {
     residual(draft_logits, target_logits, lesson.residual);
@@ -205,7 +207,8 @@ void Recalibrator::commit() {
     for (std::size_t n = lesson.neighbors.size(); n-- > 0;) {
       if (kernel(lesson.neighbors[n].score, config_.sigma) >= kTouchWeight) touched_.push_back(lesson.neighbors[n].entry);
     }
-    if (!lesson.residual.empty()) views_.push_back({lesson.key, lesson.neighbors, lesson.residual.tokens, lesson.residual.values});
+    if (!lesson.residual.empty())
+      views_.push_back({lesson.key, lesson.neighbors, lesson.residual.tokens, lesson.residual.values});
     if (lesson.scored) gains_.learn(lesson.cls, lesson.bin, lesson.rewards);
   }
   bank_->commit(touched_, views_);

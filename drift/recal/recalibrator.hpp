@@ -83,8 +83,8 @@ class Recalibrator {
   struct Staged;
   explicit Recalibrator(const RecalConfig& config);
   void combine(const Lookup& lookup, spec::SparseBias& out) const;
-  GainTable::Scores rewards(const spec::SparseBias& bias, std::span<const float> draft_logits, std::span<const float> target_logits,
-                            const Judging& judging);
+  GainTable::Scores rewards(const spec::SparseBias& bias, std::span<const float> draft_logits,
+                            std::span<const float> target_logits, const Judging& judging);
   void choose_support(std::span<const float> draft_logits, std::span<const float> target_logits);
 
   RecalConfig config_;

@@ -36,7 +36,9 @@ std::unique_ptr<Recalibrator> make(const RecalConfig& config) {
 }
 
 // A unit vector at an angle, so that cosines are known.
-std::vector<float> at_angle(double radians) { return {static_cast<float>(std::cos(radians)), static_cast<float>(std::sin(radians))}; }
+std::vector<float> at_angle(double radians) {
+  return {static_cast<float>(std::cos(radians)), static_cast<float>(std::sin(radians))};
+}
 
 void teach(Recalibrator& r, std::vector<float> key, std::vector<Token> tokens, std::vector<float> values) {
   const bank::Lesson lesson{key, {}, tokens, values};
@@ -185,7 +187,8 @@ TEST(Residual, RenormalisedOnTheSupport) {
   auto r = make(c);
   spec::SparseResidual out;
   r->residual(kDraft, kTarget, out);
-  const std::vector<double> p = testing::softmax(std::vector<float>{5.0f, 1.5f, 4.0f}), q = testing::softmax(std::vector<float>{2.0f, 1.0f, 0.0f});
+  const std::vector<double> p = testing::softmax(std::vector<float>{5.0f, 1.5f, 4.0f}),
+                            q = testing::softmax(std::vector<float>{2.0f, 1.0f, 0.0f});
   for (std::size_t i = 0; i < 3; ++i) EXPECT_NEAR(out.values[i], std::log(p[i] / q[i]), 1e-5);
 }
 
@@ -223,7 +226,8 @@ TEST(Learning, TheBiasInUseDoesNotEnterTheResidual) {
   ASSERT_EQ(r->bank().size(), 1u);
   const bank::EntryView e = r->bank().entry(0);
   EXPECT_EQ(e.count, 20u);
-  for (std::size_t i = 0; i < e.tokens.size(); ++i) EXPECT_NEAR(e.values[i], residual_by_hand(e.tokens[i]), 1e-4) << "token " << e.tokens[i];
+  for (std::size_t i = 0; i < e.tokens.size(); ++i)
+    EXPECT_NEAR(e.values[i], residual_by_hand(e.tokens[i]), 1e-4) << "token " << e.tokens[i];
 }
 
 // ---- what is refused ----
@@ -231,7 +235,8 @@ TEST(Learning, TheBiasInUseDoesNotEnterTheResidual) {
 TEST(Border, BadHiddenStatesAreRefused) {
   auto r = make(small());
   Lookup found;
-  for (const std::vector<float>& bad : {std::vector<float>{1.0f}, {1.0f, 2.0f, 3.0f}, {}, {kNan, 1.0f}, {1.0f, kInf}, {0.0f, 0.0f}}) {
+  for (const std::vector<float>& bad :
+       {std::vector<float>{1.0f}, {1.0f, 2.0f, 3.0f}, {}, {kNan, 1.0f}, {1.0f, kInf}, {0.0f, 0.0f}}) {
     const Status s = r->lookup(bad, found);
     EXPECT_EQ(s.code(), Code::kInvalid);
     EXPECT_FALSE(s.message().empty());
@@ -432,20 +437,25 @@ TEST(GainTable, SavesAndRefusesWhatIsNotItsOwn) {
 std::vector<float> random_floats(std::uint64_t seed, Pos at, std::size_t n) {
   const RngStream random(seed);
   std::vector<float> out(n);
-  for (std::size_t i = 0; i < n; ++i) out[i] = static_cast<float>(4.0 * random.uniform({static_cast<std::uint64_t>(at), static_cast<Pos>(i), Purpose::kDraw, 0}) - 2.0);
+  for (std::size_t i = 0; i < n; ++i)
+    out[i] =
+        static_cast<float>(4.0 * random.uniform({static_cast<std::uint64_t>(at), static_cast<Pos>(i), Purpose::kDraw, 0}) - 2.0);
   return out;
 }
 
 void teach_random(Recalibrator& r, std::uint64_t seed, int from, int to) {
   for (int i = from; i < to; ++i) {
-    ASSERT_TRUE(learn(r, random_floats(seed, i, r.config().bank.key_dim), random_floats(seed + 1, i, kVocab), random_floats(seed + 2, i, kVocab), kWarm).is_ok());
+    ASSERT_TRUE(learn(r, random_floats(seed, i, r.config().bank.key_dim), random_floats(seed + 1, i, kVocab),
+                      random_floats(seed + 2, i, kVocab), kWarm)
+                    .is_ok());
   }
 }
 
 bool same(const bank::StoredBank& a, const bank::StoredBank& b) {
-  return a.extras == b.extras && a.image.size == b.image.size && a.image.use_counter == b.image.use_counter && a.image.lengths == b.image.lengths &&
-         a.image.counts == b.image.counts && a.image.last_used == b.image.last_used && a.image.errors == b.image.errors &&
-         a.image.tokens == b.image.tokens && a.image.values == b.image.values && a.image.keys == b.image.keys;
+  return a.extras == b.extras && a.image.size == b.image.size && a.image.use_counter == b.image.use_counter &&
+         a.image.lengths == b.image.lengths && a.image.counts == b.image.counts && a.image.last_used == b.image.last_used &&
+         a.image.errors == b.image.errors && a.image.tokens == b.image.tokens && a.image.values == b.image.values &&
+         a.image.keys == b.image.keys;
 }
 
 TEST(Saved, GoesOnBitForBit) {

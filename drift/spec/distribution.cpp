@@ -120,9 +120,12 @@ void Sampler::keep_candidates(const SamplerConfig& config, std::span<const float
 double overlap(const Distribution& a, const Distribution& b) {
   double sum = 0.0;
   for (std::size_t i = 0, j = 0; i < a.size() && j < b.size();) {
-    if (a.ids[i] < b.ids[j]) ++i;
-    else if (a.ids[i] > b.ids[j]) ++j;
-    else sum += static_cast<double>(std::min(a.probs[i++], b.probs[j++]));
+    if (a.ids[i] < b.ids[j])
+      ++i;
+    else if (a.ids[i] > b.ids[j])
+      ++j;
+    else
+      sum += static_cast<double>(std::min(a.probs[i++], b.probs[j++]));
   }
   return sum;
 }

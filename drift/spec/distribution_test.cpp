@@ -60,7 +60,8 @@ TEST(Sampler, EqualsTheSlowReference) {
     const RngStream random(seed);
     for (const std::size_t vocab : {1u, 2u, 7u, 64u, 1000u}) {
       std::vector<float> logits(vocab);
-      for (std::size_t v = 0; v < vocab; ++v) logits[v] = static_cast<float>(12.0 * random.uniform({vocab, static_cast<Pos>(v), Purpose::kDraw, 0}) - 6.0);
+      for (std::size_t v = 0; v < vocab; ++v)
+        logits[v] = static_cast<float>(12.0 * random.uniform({vocab, static_cast<Pos>(v), Purpose::kDraw, 0}) - 6.0);
       for (const float temperature : {0.0f, 0.3f, 1.0f, 1.7f}) {
         for (const int top_k : {0, 1, 3, 40, 5000}) {
           for (const float top_p : {1.0f, 0.9f, 0.35f, 0.001f}) {
@@ -80,7 +81,8 @@ TEST(Sampler, TiesGoToTheLowestId) {
   const std::vector<float> logits{1.0f, 3.0f, 3.0f, 3.0f, 2.0f};
   EXPECT_EQ(chain(greedy_sampler(), logits).ids, std::vector<Token>{1});
   EXPECT_EQ(chain({1.0f, 2, 1.0f, 0.0f}, logits).ids, (std::vector<Token>{1, 2}));
-  EXPECT_EQ(chain({1.0f, 0, 0.3f, 0.0f}, logits).ids, (std::vector<Token>{1, 2})) << "each of the three has about 0.30 of the mass";
+  EXPECT_EQ(chain({1.0f, 0, 0.3f, 0.0f}, logits).ids, (std::vector<Token>{1, 2}))
+      << "each of the three has about 0.30 of the mass";
   expect_like_reference({1.0f, 0, 0.6f, 0.0f}, logits, "ties in top-p");
   expect_like_reference({1.0f, 0, 1.0f, 1.0f}, logits, "ties in min-p");
   EXPECT_EQ(chain({1.0f, 0, 1.0f, 1.0f}, logits).ids, (std::vector<Token>{1, 2, 3})) << "min-p 1 keeps all that equal the best";
@@ -113,9 +115,10 @@ TEST(Sampler, LargeVocabulary) {
   constexpr std::size_t kVocab = 151'936;
   const RngStream random(5);
   std::vector<float> logits(kVocab);
-  for (std::size_t v = 0; v < kVocab; ++v) logits[v] = static_cast<float>(20.0 * random.uniform({1, static_cast<Pos>(v), Purpose::kDraw, 0}));
-  for (const SamplerConfig& config : {SamplerConfig{0.8f, 40, 0.95f, 0.05f}, SamplerConfig{1.0f, 0, 1.0f, 0.0f}, SamplerConfig{1.0f, 0, 0.9f, 0.0f},
-                                      SamplerConfig{0.8f, 0, 1.0f, 0.1f}}) {
+  for (std::size_t v = 0; v < kVocab; ++v)
+    logits[v] = static_cast<float>(20.0 * random.uniform({1, static_cast<Pos>(v), Purpose::kDraw, 0}));
+  for (const SamplerConfig& config : {SamplerConfig{0.8f, 40, 0.95f, 0.05f}, SamplerConfig{1.0f, 0, 1.0f, 0.0f},
+                                      SamplerConfig{1.0f, 0, 0.9f, 0.0f}, SamplerConfig{0.8f, 0, 1.0f, 0.1f}}) {
     const Distribution got = chain(config, logits);
     const std::vector<double> expected = reference_distribution(config, logits);
     double apart = 0.0, sum = 0.0;
@@ -158,8 +161,8 @@ TEST(SamplerConfig, BoundsAreNamed) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   const std::pair<SamplerConfig, const char*> wrong[] = {
       {{-0.1f, 0, 1.0f, 0.0f}, "temperature"}, {{101.0f, 0, 1.0f, 0.0f}, "temperature"}, {{nan, 0, 1.0f, 0.0f}, "temperature"},
-      {{1.0f, -1, 1.0f, 0.0f}, "top-k"},       {{1.0f, 0, 0.0f, 0.0f}, "top-p"},          {{1.0f, 0, 1.01f, 0.0f}, "top-p"},
-      {{1.0f, 0, nan, 0.0f}, "top-p"},         {{1.0f, 0, 1.0f, -0.1f}, "min-p"},         {{1.0f, 0, 1.0f, 1.1f}, "min-p"},
+      {{1.0f, -1, 1.0f, 0.0f}, "top-k"},       {{1.0f, 0, 0.0f, 0.0f}, "top-p"},         {{1.0f, 0, 1.01f, 0.0f}, "top-p"},
+      {{1.0f, 0, nan, 0.0f}, "top-p"},         {{1.0f, 0, 1.0f, -0.1f}, "min-p"},        {{1.0f, 0, 1.0f, 1.1f}, "min-p"},
       {{1.0f, 0, 1.0f, nan}, "min-p"},
   };
   for (const auto& [config, name] : wrong) {

@@ -40,7 +40,8 @@ NodeIndex match_child(const DraftTree& tree, NodeIndex at, const Distribution& p
 
 double accept_probability(float p, float q) {
   if (is_mutant(Mutant::kAcceptAlways)) return 1.0;
-  if (is_mutant(Mutant::kAcceptRatioInverted)) return p > 0.0f ? std::min(1.0, static_cast<double>(q) / static_cast<double>(p)) : 1.0;
+  if (is_mutant(Mutant::kAcceptRatioInverted))
+    return p > 0.0f ? std::min(1.0, static_cast<double>(q) / static_cast<double>(p)) : 1.0;
   DRIFT_CHECK(q > 0.0f, "a proposed token has positive probability under its q");
   return std::min(1.0, static_cast<double>(p) / static_cast<double>(q));
 }
@@ -74,8 +75,8 @@ void judge(JudgeRule rule, const DraftTree& tree, const TargetAt& target, Choice
   for (std::size_t depth = 0; depth <= tree.size(); ++depth) {
     const DrawKey key{sequence, first + static_cast<Pos>(depth), Purpose::kDraw, 0};
     const Distribution& p = target(at);
-    const NodeIndex child = rule == JudgeRule::kMatch ? match_child(tree, at, p, choices, key, out)
-                                                      : accept_child(tree, at, p, choices, key, out);
+    const NodeIndex child =
+        rule == JudgeRule::kMatch ? match_child(tree, at, p, choices, key, out) : accept_child(tree, at, p, choices, key, out);
     if (child == kNoNode) return;
     out.accepted.push_back(child);
     at = child;

@@ -16,9 +16,9 @@ Distribution make(std::vector<Token> ids, std::vector<float> probs) { return {st
 // Choices that were written down beforehand.
 class Scripted final : public Choices {
  public:
-  std::map<Pos, std::size_t> picks;              // by position, draws of any purpose
-  std::vector<bool> accepts;                     // in the order asked
-  std::vector<DrawKey> keys;                     // what was asked
+  std::map<Pos, std::size_t> picks;  // by position, draws of any purpose
+  std::vector<bool> accepts;         // in the order asked
+  std::vector<DrawKey> keys;         // what was asked
   std::vector<double> probabilities;
   std::size_t pick(const DrawKey& key, std::span<const float>) override {
     keys.push_back(key);
@@ -40,7 +40,13 @@ TEST(Match, KeepsTheProposalsTheTargetDraws) {
   choices.picks = {{10, 2}, {11, 0}, {12, 2}, {13, 1}};
   Outcome out;
   std::vector<NodeIndex> asked;
-  judge(JudgeRule::kMatch, tree, [&](NodeIndex n) -> const Distribution& { asked.push_back(n); return any; }, choices, 4, 10, out);
+  judge(
+      JudgeRule::kMatch, tree,
+      [&](NodeIndex n) -> const Distribution& {
+        asked.push_back(n);
+        return any;
+      },
+      choices, 4, 10, out);
   EXPECT_EQ(out.accepted, (std::vector<NodeIndex>{0, 1}));
   EXPECT_EQ(out.next, 2);
   EXPECT_TRUE(out.rejected);
@@ -114,7 +120,8 @@ TEST(Rejection, ProbabilitiesAndKeysAreThoseOfTheRule) {
 // The next token's law, with several children drawn independently from their own q, is p: enumerated.
 TEST(Rejection, SeveralChildrenLeaveTheLawAlone) {
   const Distribution p = make({0, 1, 2, 3}, {0.1f, 0.2f, 0.3f, 0.4f});
-  const std::vector<Distribution> qs{make({0, 1, 2}, {0.5f, 0.3f, 0.2f}), make({1, 3}, {0.9f, 0.1f}), make({0, 1, 2, 3}, {0.25f, 0.25f, 0.25f, 0.25f})};
+  const std::vector<Distribution> qs{make({0, 1, 2}, {0.5f, 0.3f, 0.2f}), make({1, 3}, {0.9f, 0.1f}),
+                                     make({0, 1, 2, 3}, {0.25f, 0.25f, 0.25f, 0.25f})};
   for (std::size_t children = 0; children <= qs.size(); ++children) {
     EnumeratingChoices choices;
     std::map<Token, double> law;
@@ -126,10 +133,13 @@ TEST(Rejection, SeveralChildrenLeaveTheLawAlone) {
       }
       Outcome out;
       const Distribution after = make({9}, {1.0f});
-      judge(JudgeRule::kRejection, tree, [&](NodeIndex n) -> const Distribution& { return n == kPrefix ? p : after; }, choices, 0, 0, out);
+      judge(
+          JudgeRule::kRejection, tree, [&](NodeIndex n) -> const Distribution& { return n == kPrefix ? p : after; }, choices, 0,
+          0, out);
       law[out.accepted.empty() ? out.next : tree.node(out.accepted[0]).token] += choices.probability();
     } while (choices.next());
-    for (std::size_t i = 0; i < p.size(); ++i) EXPECT_NEAR(law[p.ids[i]], static_cast<double>(p.probs[i]), 1e-6) << children << " children";
+    for (std::size_t i = 0; i < p.size(); ++i)
+      EXPECT_NEAR(law[p.ids[i]], static_cast<double>(p.probs[i]), 1e-6) << children << " children";
     EXPECT_GT(choices.paths(), children);
   }
 }

@@ -102,7 +102,8 @@ class EnumeratingChoices final : public Choices {
         DRIFT_CHECK(path_.size() < kMaxDepth, "the program makes a bounded number of choices");
         path_.push_back({key, 0, parts_.size()});
       }
-      DRIFT_CHECK(path_[at_].key == key && path_[at_].count == parts_.size(), "a replayed path asks the same keys in the same order");
+      DRIFT_CHECK(path_[at_].key == key && path_[at_].count == parts_.size(),
+                  "a replayed path asks the same keys in the same order");
       taken = path_[at_++].taken;
     }
     const Part part = parts_[taken];

@@ -45,7 +45,8 @@ TEST(Enumerator, OneKeyIsOneNumber) {
   const std::vector<float> a{0.3f, 0.7f}, b{0.6f, 0.4f};
   const auto same = law_of([&](Choices& c) { return Result{c.pick(kFirst, a), c.pick(kFirst, a)}; });
   ASSERT_EQ(same.size(), 2u);
-  const auto law = law_of([&](Choices& c) { return Result{c.pick(kFirst, a), c.pick(kFirst, b), c.accept(kFirst, 0.45) ? 1u : 0u}; });
+  const auto law =
+      law_of([&](Choices& c) { return Result{c.pick(kFirst, a), c.pick(kFirst, b), c.accept(kFirst, 0.45) ? 1u : 0u}; });
   // The cuts are at 0.3, 0.45 and 0.6.
   ASSERT_EQ(law.size(), 4u);
   EXPECT_NEAR(law.at({0, 0, 1}), 0.30, 1e-7);

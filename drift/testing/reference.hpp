@@ -49,7 +49,8 @@ inline std::vector<double> reference_distribution(const spec::SamplerConfig& con
   while (order.size() > 1 && p[order.back()] < floor) order.pop_back();
   double sum = 0.0;
   const double max = static_cast<double>(logits[order[0]]);
-  for (std::size_t v : order) sum += out[v] = std::exp((static_cast<double>(logits[v]) - max) / static_cast<double>(config.temperature));
+  for (std::size_t v : order)
+    sum += out[v] = std::exp((static_cast<double>(logits[v]) - max) / static_cast<double>(config.temperature));
   for (double& x : out) x /= sum;
   return out;
 }

@@ -34,18 +34,22 @@ Result<SeqId> ToyEngine::open() {
 Status ToyEngine::check(const Node& node, const Sequence& seq, std::size_t ahead) const {
   const auto known = static_cast<NodeIndex>(seq.pending.size() + ahead);
   if (node.token < 0 || static_cast<std::size_t>(node.token) >= model_.vocab) {
-    return {Code::kInvalid, "toy engine: token " + std::to_string(node.token) + " is outside 0.." + std::to_string(model_.vocab - 1)};
+    return {Code::kInvalid,
+            "toy engine: token " + std::to_string(node.token) + " is outside 0.." + std::to_string(model_.vocab - 1)};
   }
-  if (node.parent < kPrefix || node.parent >= known) return {Code::kInvalid, "toy engine: node has an unknown parent " + std::to_string(node.parent)};
+  if (node.parent < kPrefix || node.parent >= known)
+    return {Code::kInvalid, "toy engine: node has an unknown parent " + std::to_string(node.parent)};
   if (node.pos < 0 || static_cast<std::size_t>(node.pos) >= model_.context) {
-    return {Code::kLimit, "toy engine: position " + std::to_string(node.pos) + " does not fit the context of " + std::to_string(model_.context)};
+    return {Code::kLimit, "toy engine: position " + std::to_string(node.pos) + " does not fit the context of " +
+                              std::to_string(model_.context)};
   }
   return Status::ok();
 }
 
 std::vector<Token> ToyEngine::context_of(const Sequence& seq, NodeIndex node) const {
   std::vector<Token> tail;
-  for (NodeIndex i = node; i != kPrefix; i = seq.pending[static_cast<std::size_t>(i)].parent) tail.push_back(seq.pending[static_cast<std::size_t>(i)].token);
+  for (NodeIndex i = node; i != kPrefix; i = seq.pending[static_cast<std::size_t>(i)].parent)
+    tail.push_back(seq.pending[static_cast<std::size_t>(i)].token);
   std::vector<Token> context = seq.kept;
   context.insert(context.end(), tail.rbegin(), tail.rend());
   return context;
@@ -64,7 +68,8 @@ Status ToyEngine::forward(std::span<const Node> nodes, Rows& out) {
     seq.pending.push_back({node.token, node.parent});
     const auto depth = static_cast<Pos>(context_of(seq, static_cast<NodeIndex>(seq.pending.size()) - 1).size());
     if (node.pos != depth - 1) {
-      return {Code::kInvalid, "toy engine: node at position " + std::to_string(node.pos) + " should be at " + std::to_string(depth - 1)};
+      return {Code::kInvalid,
+              "toy engine: node at position " + std::to_string(node.pos) + " should be at " + std::to_string(depth - 1)};
     }
     rows += node.wants_row ? 1 : 0;
   }
@@ -99,7 +104,8 @@ Status ToyEngine::keep(SeqId id, std::span<const NodeIndex> path) {
   Sequence& seq = found->second;
   NodeIndex parent = kPrefix;
   for (NodeIndex node : path) {
-    if (node < 0 || static_cast<std::size_t>(node) >= seq.pending.size() || seq.pending[static_cast<std::size_t>(node)].parent != parent) {
+    if (node < 0 || static_cast<std::size_t>(node) >= seq.pending.size() ||
+        seq.pending[static_cast<std::size_t>(node)].parent != parent) {
       return {Code::kInvalid, "toy engine: node " + std::to_string(node) + " does not continue the path"};
     }
     parent = node;
@@ -123,7 +129,8 @@ Status ToyEngine::truncate(SeqId id, Pos length) {
   const auto found = sequences_.find(id);
   if (found == sequences_.end()) return {Code::kInvalid, "toy engine: unknown sequence " + std::to_string(id)};
   if (length < 0 || static_cast<std::size_t>(length) > found->second.kept.size()) {
-    return {Code::kInvalid, "toy engine: cannot truncate " + std::to_string(found->second.kept.size()) + " kept tokens to " + std::to_string(length)};
+    return {Code::kInvalid, "toy engine: cannot truncate " + std::to_string(found->second.kept.size()) + " kept tokens to " +
+                                std::to_string(length)};
   }
   found->second.kept.resize(static_cast<std::size_t>(length));
   found->second.pending.clear();

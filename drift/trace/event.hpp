@@ -18,16 +18,16 @@ enum class Origin : std::uint8_t {
 struct ProposedToken {
   Token token = kNoToken;
   bool accepted = false;
-  bool from_bank = false;   // the raw draft would have proposed another token
-  float gain = 0.0f;        // gain used; 0: the draft was left alone
-  float similarity = -1.0f; // cosine of the nearest entry; -1: none, or not in drift mode
-  float overlap = -1.0f;    // sum min(p, q) where computed (T > 0); -1: not computed
+  bool from_bank = false;    // the raw draft would have proposed another token
+  float gain = 0.0f;         // gain used; 0: the draft was left alone
+  float similarity = -1.0f;  // cosine of the nearest entry; -1: none, or not in drift mode
+  float overlap = -1.0f;     // sum min(p, q) where computed (T > 0); -1: not computed
 };
 
 // Facts about one emitted token under the target, recorded on request (SequenceConfig::record_margins).
 struct Margin {
-  std::vector<Token> top;          // greedy: the target's best few tokens, best first
-  std::vector<float> top_logits;   // greedy: their raw logits
+  std::vector<Token> top;              // greedy: the target's best few tokens, best first
+  std::vector<float> top_logits;       // greedy: their raw logits
   double draw = 0, low = 0, high = 0;  // sampling: the uniform number and the cdf interval of the token it fell into
 };
 
@@ -45,7 +45,7 @@ struct StepTimes {
   std::int64_t bias_ns = 0;      // neighbours -> bias, and the raw draft's own choice beside it
   std::int64_t residual_ns = 0;  // residuals and gain scores, row copies they need
   std::int64_t commit_ns = 0;
-  std::int64_t total_ns = 0;     // the whole step, without recording margins
+  std::int64_t total_ns = 0;  // the whole step, without recording margins
   std::int64_t overhead_ns() const { return lookup_ns + bias_ns + residual_ns + commit_ns; }
 };
 

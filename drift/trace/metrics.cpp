@@ -75,7 +75,8 @@ double Metrics::acceptance_conditional() const { return ratio(static_cast<double
 
 std::vector<double> Metrics::per_position() const {
   std::vector<double> out(tested_at.size());
-  for (std::size_t i = 0; i < out.size(); ++i) out[i] = ratio(static_cast<double>(accepted_at[i]), static_cast<double>(tested_at[i]));
+  for (std::size_t i = 0; i < out.size(); ++i)
+    out[i] = ratio(static_cast<double>(accepted_at[i]), static_cast<double>(tested_at[i]));
   return out;
 }
 
@@ -98,7 +99,8 @@ double Metrics::overhead_fraction() const {
 
 double Metrics::modelled_speedup(double draft_cost, double verify_cost) const {
   // A step that proposed nothing is one plain target pass.
-  const double cost = static_cast<double>(drafted) * draft_cost + static_cast<double>(blocks) * verify_cost + static_cast<double>(steps - blocks);
+  const double cost =
+      static_cast<double>(drafted) * draft_cost + static_cast<double>(blocks) * verify_cost + static_cast<double>(steps - blocks);
   return ratio(static_cast<double>(tokens), cost);
 }
 

@@ -17,7 +17,8 @@ StepEvent event(std::size_t drafted, std::size_t stood, std::size_t emitted, std
     p.from_bank = i < from_bank || i >= stood;  // a proposal that fell may be the bank's too: it does not count
     e.proposed.push_back(p);
   }
-  for (std::size_t i = 0; i < emitted; ++i) e.emitted.push_back({static_cast<Token>(i), i < stood ? Origin::kAccepted : Origin::kTarget});
+  for (std::size_t i = 0; i < emitted; ++i)
+    e.emitted.push_back({static_cast<Token>(i), i < stood ? Origin::kAccepted : Origin::kTarget});
   e.times.draft_ns = 100;
   e.times.verify_ns = 300;
   e.times.lookup_ns = 4;
@@ -71,8 +72,9 @@ TEST(Metrics, RatiosByHand) {
 
 TEST(Metrics, NothingIsZeroNotNan) {
   const Metrics m;
-  for (double v : {m.acceptance(), m.acceptance_conditional(), m.mean_accepted_per_block(), m.mean_length(), m.predicted_accepted(), m.tokens_per_s(),
-                   m.overhead_fraction(), m.modelled_speedup(0.1, 1.05), m.step_percentile_ms(0.5)}) {
+  for (double v :
+       {m.acceptance(), m.acceptance_conditional(), m.mean_accepted_per_block(), m.mean_length(), m.predicted_accepted(),
+        m.tokens_per_s(), m.overhead_fraction(), m.modelled_speedup(0.1, 1.05), m.step_percentile_ms(0.5)}) {
     EXPECT_EQ(v, 0.0);
   }
   EXPECT_TRUE(m.per_position().empty());

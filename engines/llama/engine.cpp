@@ -27,28 +27,30 @@ bool all_finite(const float* values, std::size_t count) {
   std::uint32_t bad = 0;
   std::size_t i = 0;
   for (; i + kBlock <= count; i += kBlock) {
-    for (std::size_t j = 0; j < kBlock; ++j) bad |= static_cast<std::uint32_t>((std::bit_cast<std::uint32_t>(values[i + j]) & kExponent) == kExponent);
+    for (std::size_t j = 0; j < kBlock; ++j)
+      bad |= static_cast<std::uint32_t>((std::bit_cast<std::uint32_t>(values[i + j]) & kExponent) == kExponent);
   }
   for (; i < count; ++i) bad |= static_cast<std::uint32_t>((std::bit_cast<std::uint32_t>(values[i]) & kExponent) == kExponent);
   return bad == 0;
 }
 
 Status out_of_bounds(const char* what, std::int64_t value, std::int64_t low, std::int64_t high) {
-  return Status(Code::kInvalid, std::string(what) + " is " + std::to_string(value) + "; it must lie between " + std::to_string(low) + " and " +
-                                    std::to_string(high));
+  return Status(Code::kInvalid, std::string(what) + " is " + std::to_string(value) + "; it must lie between " +
+                                    std::to_string(low) + " and " + std::to_string(high));
 }
 
 Status check_config(const LlamaConfig& config, const LlamaModel& model) {
   const auto sequences_limit = static_cast<std::int64_t>(llama_max_parallel_sequences());
-  if (config.max_sequences < 1 || config.max_sequences > sequences_limit) return out_of_bounds("max_sequences", config.max_sequences, 1, sequences_limit);
+  if (config.max_sequences < 1 || config.max_sequences > sequences_limit)
+    return out_of_bounds("max_sequences", config.max_sequences, 1, sequences_limit);
   if (config.threads < 0 || config.threads > 512) return out_of_bounds("threads", config.threads, 0, 512);
   if (config.n_batch < 1 || config.n_batch > kBatchMax) return out_of_bounds("n_batch", config.n_batch, 1, kBatchMax);
   if (config.n_ubatch < 1 || config.n_ubatch > kBatchMax) return out_of_bounds("n_ubatch", config.n_ubatch, 1, kBatchMax);
   const auto trained = static_cast<std::int64_t>(model.trained_context());
   if (config.context < 0) return out_of_bounds("context", config.context, 0, trained);
   if (config.context > trained) {
-    return Status(Code::kLimit, "a context of " + std::to_string(config.context) + " tokens was asked for, " + model.name() + " was trained for " +
-                                    std::to_string(trained) + "; ask for less");
+    return Status(Code::kLimit, "a context of " + std::to_string(config.context) + " tokens was asked for, " + model.name() +
+                                    " was trained for " + std::to_string(trained) + "; ask for less");
   }
   return Status::ok();
 }
@@ -71,8 +73,8 @@ Result<std::unique_ptr<LlamaEngine>> LlamaEngine::make(std::shared_ptr<LlamaMode
   const std::int64_t context = config.context > 0 ? config.context : static_cast<std::int64_t>(model->trained_context());
   const std::int64_t cells = context * config.max_sequences;
   if (context < 1 || cells > kCellsMax) {
-    return Status(Code::kLimit, std::to_string(config.max_sequences) + " sequences of " + std::to_string(context) + " tokens are more than " +
-                                    std::to_string(kCellsMax) + " in all; ask for a smaller context");
+    return Status(Code::kLimit, std::to_string(config.max_sequences) + " sequences of " + std::to_string(context) +
+                                    " tokens are more than " + std::to_string(kCellsMax) + " in all; ask for a smaller context");
   }
 
   clear_llama_errors();
@@ -94,7 +96,8 @@ Result<std::unique_ptr<LlamaEngine>> LlamaEngine::make(std::shared_ptr<LlamaMode
   try {
     engine->context_ = llama_init_from_model(engine->model_->handle(), params);
   } catch (const std::exception& error) {
-    return Status(Code::kLimit, "no context of " + std::to_string(cells) + " tokens for " + engine->model_->name() + ": " + error.what());
+    return Status(Code::kLimit,
+                  "no context of " + std::to_string(cells) + " tokens for " + engine->model_->name() + ": " + error.what());
   }
   if (engine->context_ == nullptr) {
     return Status(Code::kLimit, "no context of " + std::to_string(cells) + " tokens for " + engine->model_->name() + ": " +
@@ -113,7 +116,8 @@ Result<std::unique_ptr<LlamaEngine>> LlamaEngine::make(std::shared_ptr<LlamaMode
 Status LlamaEngine::add_adapters(const std::vector<LoraAdapter>& adapters) {
   std::vector<float> scales;
   for (const LoraAdapter& adapter : adapters) {
-    if (!std::isfinite(adapter.scale)) return Status(Code::kInvalid, "the scale of LoRA adapter " + adapter.path + " is not a finite number");
+    if (!std::isfinite(adapter.scale))
+      return Status(Code::kInvalid, "the scale of LoRA adapter " + adapter.path + " is not a finite number");
     const Status status = check_gguf(adapter.path);
     if (!status.is_ok()) return Status(status.code(), "LoRA adapter: " + status.message());
     clear_llama_errors();
@@ -124,16 +128,19 @@ Status LlamaEngine::add_adapters(const std::vector<LoraAdapter>& adapters) {
       return Status(Code::kInvalid, "LoRA adapter " + adapter.path + " does not fit " + model_->name() + ": " + error.what());
     }
     if (loaded == nullptr) {
-      return Status(Code::kInvalid, "LoRA adapter " + adapter.path + " does not fit " + model_->name() + ": " + llama_errors("llama.cpp gives no reason"));
+      return Status(Code::kInvalid, "LoRA adapter " + adapter.path + " does not fit " + model_->name() + ": " +
+                                        llama_errors("llama.cpp gives no reason"));
     }
     adapters_.push_back(loaded);
     if (llama_adapter_get_alora_n_invocation_tokens(loaded) > 0) {
-      return Status(Code::kUnsupported, "LoRA adapter " + adapter.path + " is switched on by certain tokens; only adapters that are always on are supported");
+      return Status(Code::kUnsupported, "LoRA adapter " + adapter.path +
+                                            " is switched on by certain tokens; only adapters that are always on are supported");
     }
     scales.push_back(adapter.scale);
   }
   if (!adapters_.empty() && llama_set_adapters_lora(context_, adapters_.data(), adapters_.size(), scales.data()) != 0) {
-    return Status(Code::kInternal, "llama.cpp refuses the LoRA adapters of " + model_->name() + ": " + llama_errors("it gives no reason"));
+    return Status(Code::kInternal,
+                  "llama.cpp refuses the LoRA adapters of " + model_->name() + ": " + llama_errors("it gives no reason"));
   }
   loras_ = adapters;
   return Status::ok();
@@ -206,8 +213,9 @@ Status LlamaEngine::keep(SeqId seq, std::span<const NodeIndex> path) {
   Sequence& sequence = sequences_[seq];
   for (std::size_t i = 0; i < path.size(); ++i) {
     if (static_cast<Pos>(i) >= sequence.pending || path[i] != static_cast<NodeIndex>(i)) {
-      return Status(Code::kInvalid, "keep: node " + std::to_string(path[i]) + " at place " + std::to_string(i) + " of the path does not continue it (" +
-                                        std::to_string(sequence.pending) + " nodes since the last keep, in a line)");
+      return Status(Code::kInvalid, "keep: node " + std::to_string(path[i]) + " at place " + std::to_string(i) +
+                                        " of the path does not continue it (" + std::to_string(sequence.pending) +
+                                        " nodes since the last keep, in a line)");
     }
   }
   const auto kept_nodes = static_cast<Pos>(path.size());
@@ -221,7 +229,8 @@ Status LlamaEngine::keep(SeqId seq, std::span<const NodeIndex> path) {
 
 Result<SeqId> LlamaEngine::fork(SeqId seq) {
   DRIFT_TRY(check_open(seq, "fork"));
-  if (sequences_[seq].pending > 0) return Status(Code::kInvalid, "fork: sequence " + std::to_string(seq) + " has pending nodes; keep() first");
+  if (sequences_[seq].pending > 0)
+    return Status(Code::kInvalid, "fork: sequence " + std::to_string(seq) + " has pending nodes; keep() first");
   DRIFT_ASSIGN(const SeqId copy, free_slot());
   llama_memory_seq_cp(llama_get_memory(context_), seq, copy, -1, -1);
   sequences_[copy] = sequences_[seq];
@@ -232,8 +241,8 @@ Status LlamaEngine::truncate(SeqId seq, Pos length) {
   DRIFT_TRY(check_open(seq, "truncate"));
   Sequence& sequence = sequences_[seq];
   if (length < 0 || length > sequence.kept) {
-    return Status(Code::kInvalid, "truncate: length " + std::to_string(length) + " of sequence " + std::to_string(seq) + " is outside 0 .. " +
-                                      std::to_string(sequence.kept) + " (its kept length)");
+    return Status(Code::kInvalid, "truncate: length " + std::to_string(length) + " of sequence " + std::to_string(seq) +
+                                      " is outside 0 .. " + std::to_string(sequence.kept) + " (its kept length)");
   }
   if (!drop_from(seq, length)) {
     return Status(Code::kInternal, "llama.cpp cannot shorten sequence " + std::to_string(seq) + " of " + model_->name());
@@ -248,25 +257,31 @@ Status LlamaEngine::check_nodes(std::span<const Node> nodes) {
   std::fill(added_.begin(), added_.end(), 0);
   for (std::size_t i = 0; i < nodes.size(); ++i) {
     const Node& node = nodes[i];
-    const auto refuse = [i](Code code, const std::string& why) { return Status(code, "forward: node " + std::to_string(i) + ": " + why); };
+    const auto refuse = [i](Code code, const std::string& why) {
+      return Status(code, "forward: node " + std::to_string(i) + ": " + why);
+    };
     if (!is_open(node.seq)) return refuse(Code::kInvalid, "sequence " + std::to_string(node.seq) + " is not open");
     if (node.token < 0 || static_cast<std::size_t>(node.token) >= model_->vocab()) {
-      return refuse(Code::kInvalid, "token " + std::to_string(node.token) + " is outside the vocabulary of " + std::to_string(model_->vocab()));
+      return refuse(Code::kInvalid,
+                    "token " + std::to_string(node.token) + " is outside the vocabulary of " + std::to_string(model_->vocab()));
     }
     const Sequence& sequence = sequences_[node.seq];
     const Pos in_line = sequence.pending + added_[node.seq];
     const NodeIndex last = in_line > 0 ? in_line - 1 : kPrefix;
     if (node.parent < kPrefix || node.parent > last) {
-      return refuse(Code::kInvalid, "parent " + std::to_string(node.parent) + " is not a node of sequence " + std::to_string(node.seq) + " (last is " +
-                                        std::to_string(last) + ")");
+      return refuse(Code::kInvalid, "parent " + std::to_string(node.parent) + " is not a node of sequence " +
+                                        std::to_string(node.seq) + " (last is " + std::to_string(last) + ")");
     }
     if (node.parent != last) {
-      return refuse(Code::kUnsupported, "parent " + std::to_string(node.parent) + " has a child already; this engine takes lines, not trees");
+      return refuse(Code::kUnsupported,
+                    "parent " + std::to_string(node.parent) + " has a child already; this engine takes lines, not trees");
     }
     const Pos pos = sequence.kept + in_line;
-    if (node.pos != pos) return refuse(Code::kInvalid, "position " + std::to_string(node.pos) + " must be " + std::to_string(pos));
+    if (node.pos != pos)
+      return refuse(Code::kInvalid, "position " + std::to_string(node.pos) + " must be " + std::to_string(pos));
     if (pos >= context_length_) {
-      return refuse(Code::kLimit, "sequence " + std::to_string(node.seq) + " is full: its context holds " + std::to_string(context_length_) +
+      return refuse(Code::kLimit, "sequence " + std::to_string(node.seq) + " is full: its context holds " +
+                                      std::to_string(context_length_) +
                                       " tokens; shorten the text or make the engine with a larger context");
     }
     ++added_[node.seq];
@@ -340,8 +355,8 @@ Status LlamaEngine::decode(std::span<const Node> nodes, const Chunk& chunk) {
   }
   ++decodes_;
   if (code == 0) return Status::ok();
-  return Status(Code::kInternal, "llama.cpp failed to decode " + std::to_string(count) + " tokens with " + model_->name() + " (code " +
-                                     std::to_string(code) + "): " + llama_errors("it gives no reason"));
+  return Status(Code::kInternal, "llama.cpp failed to decode " + std::to_string(count) + " tokens with " + model_->name() +
+                                     " (code " + std::to_string(code) + "): " + llama_errors("it gives no reason"));
 }
 
 // Reads the rows of the chunk just decoded into `out`; rows that a further decode would overwrite are copied.
@@ -353,7 +368,8 @@ Status LlamaEngine::collect(std::span<const Node> nodes, const Chunk& chunk, boo
     const float* logits = llama_get_logits_ith(context_, place);
     const float* hidden = hidden_ ? llama_get_embeddings_ith(context_, place) : nullptr;
     if (logits == nullptr || (hidden_ && hidden == nullptr)) {
-      return Status(Code::kInternal, "llama.cpp gives no " + std::string(logits == nullptr ? "logits" : "hidden state") + " for a row of " + model_->name());
+      return Status(Code::kInternal, "llama.cpp gives no " + std::string(logits == nullptr ? "logits" : "hidden state") +
+                                         " for a row of " + model_->name());
     }
     if (!all_finite(logits, out.vocab) || (hidden_ && !all_finite(hidden, out.hidden_width))) {
       return Status(Code::kInternal, "a row of " + model_->name() + " after position " + std::to_string(nodes[order_[i]].pos) +
@@ -361,7 +377,9 @@ Status LlamaEngine::collect(std::span<const Node> nodes, const Chunk& chunk, boo
     }
     if (!last) {
       logits = static_cast<const float*>(std::memcpy(stored_logits_.data() + row * out.vocab, logits, out.vocab * sizeof(float)));
-      if (hidden_) hidden = static_cast<const float*>(std::memcpy(stored_hidden_.data() + row * out.hidden_width, hidden, out.hidden_width * sizeof(float)));
+      if (hidden_)
+        hidden = static_cast<const float*>(
+            std::memcpy(stored_hidden_.data() + row * out.hidden_width, hidden, out.hidden_width * sizeof(float)));
     }
     out.logits[row] = logits;
     if (hidden_) out.hidden[row] = hidden;

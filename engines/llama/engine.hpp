@@ -111,8 +111,8 @@ class LlamaEngine final : public Engine {
   mutable std::optional<std::string> content_hash_;
 
   // Of the forward in progress.
-  std::vector<Pos> added_;            // [max_sequences] nodes added per sequence
-  std::vector<std::size_t> order_;    // node indices in decoding order
+  std::vector<Pos> added_;          // [max_sequences] nodes added per sequence
+  std::vector<std::size_t> order_;  // node indices in decoding order
   std::vector<Chunk> chunks_;
   std::vector<std::size_t> rank_;     // [nodes] row number of a node with wants_row
   std::vector<float> stored_logits_;  // [rows, vocab] rows of all decodes but the last

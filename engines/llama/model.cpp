@@ -32,7 +32,8 @@ Result<std::uint64_t> check_file(const std::string& path) {
   const std::size_t got = std::fread(magic.data(), 1, magic.size(), file.get());
   if (got == 0) return Status(Code::kInvalid, path + " is empty; a GGUF model file is needed");
   if (got < magic.size() || std::memcmp(magic.data(), "GGUF", 4) != 0) {
-    return Status(Code::kInvalid, path + " is not a GGUF file (it does not begin with \"GGUF\"); convert the model, or name another file");
+    return Status(Code::kInvalid,
+                  path + " is not a GGUF file (it does not begin with \"GGUF\"); convert the model, or name another file");
   }
   const std::uintmax_t size = fs::file_size(path, error);
   if (error) return Status(Code::kIo, "cannot look at " + path + ": " + error.message());
@@ -48,11 +49,13 @@ std::string meta(const llama_model* model, const char* key) {
 // Why the model cannot be target or draft, or ok.
 Status check_kind(const llama_model* model, const std::string& arch) {
   const auto refuse = [&](const std::string& kind, const std::string& why) {
-    return Status(Code::kUnsupported, "models of architecture " + arch + " are " + kind + ": " + why + "; choose a decoder-only attention model");
+    return Status(Code::kUnsupported,
+                  "models of architecture " + arch + " are " + kind + ": " + why + "; choose a decoder-only attention model");
   };
   if (llama_model_is_recurrent(model)) return refuse("recurrent", "their state cannot drop single rejected tokens");
   if (llama_model_is_hybrid(model)) return refuse("partly recurrent", "their state cannot drop single rejected tokens");
-  if (llama_model_has_encoder(model) || !llama_model_has_decoder(model)) return refuse("encoder models", "they do not continue a text token by token");
+  if (llama_model_has_encoder(model) || !llama_model_has_decoder(model))
+    return refuse("encoder models", "they do not continue a text token by token");
   if (llama_model_is_diffusion(model)) return refuse("diffusion models", "they do not continue a text token by token");
   return Status::ok();
 }
@@ -71,7 +74,8 @@ Status check_gguf(const std::string& path) {
   }
   const std::unique_ptr<gguf_context, void (*)(gguf_context*)> header(raw, &gguf_free);
   if (!header) {
-    return Status(Code::kCorrupt, path + " (" + std::to_string(file_bytes) + " bytes) is cut or damaged: " + llama_errors("its header cannot be read"));
+    return Status(Code::kCorrupt, path + " (" + std::to_string(file_bytes) +
+                                      " bytes) is cut or damaged: " + llama_errors("its header cannot be read"));
   }
   const std::int64_t split = gguf_find_key(header.get(), "split.count");
   if (split >= 0 && gguf_get_kv_type(header.get(), split) == GGUF_TYPE_UINT16 && gguf_get_val_u16(header.get(), split) > 1) {
@@ -85,8 +89,8 @@ Status check_gguf(const std::string& path) {
     if (tensor_end > end) end = tensor_end;
   }
   if (end > file_bytes) {
-    return Status(Code::kCorrupt, path + " is cut: it has " + std::to_string(file_bytes) + " bytes, its tensors end at " + std::to_string(end) +
-                                      "; fetch it again");
+    return Status(Code::kCorrupt, path + " is cut: it has " + std::to_string(file_bytes) + " bytes, its tensors end at " +
+                                      std::to_string(end) + "; fetch it again");
   }
   return Status::ok();
 }
@@ -105,7 +109,8 @@ Result<std::shared_ptr<LlamaModel>> LlamaModel::load(const LlamaModelConfig& con
   } catch (const std::exception& error) {
     return Status(Code::kInternal, "llama.cpp cannot load " + config.path + ": " + error.what());
   }
-  if (model->model_ == nullptr) return Status(Code::kInternal, "llama.cpp cannot load " + config.path + ": " + llama_errors("it gives no reason"));
+  if (model->model_ == nullptr)
+    return Status(Code::kInternal, "llama.cpp cannot load " + config.path + ": " + llama_errors("it gives no reason"));
 
   const llama_model* handle = model->model_;
   model->path_ = config.path;

@@ -15,9 +15,9 @@ struct llama_vocab;
 namespace drift::engine {
 
 struct LlamaModelConfig {
-  std::string path;     // a single .gguf file
-  int gpu_layers = 0;   // layers given to a GPU backend if this llama.cpp has one; -1 = all
-  bool verbose = false; // llama.cpp's log to stderr, for the whole process
+  std::string path;      // a single .gguf file
+  int gpu_layers = 0;    // layers given to a GPU backend if this llama.cpp has one; -1 = all
+  bool verbose = false;  // llama.cpp's log to stderr, for the whole process
 };
 
 // Whether `path` is a complete GGUF file: header, metadata and the tensors' bytes are all inside it. Reads only the header.

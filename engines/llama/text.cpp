@@ -15,7 +15,9 @@ namespace {
 // The length of the well-formed UTF-8 character at the front of `text` (not empty), or 0. Ranges: Unicode standard, table 3-7.
 std::size_t utf8_length(std::string_view text) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
-  const auto in = [&](std::size_t i, unsigned low, unsigned high) { return i < text.size() && byte(i) >= low && byte(i) <= high; };
+  const auto in = [&](std::size_t i, unsigned low, unsigned high) {
+    return i < text.size() && byte(i) >= low && byte(i) <= high;
+  };
   const unsigned first = byte(0);
   if (first < 0x80) return 1;
   if (first >= 0xC2 && first <= 0xDF) return in(1, 0x80, 0xBF) ? 2 : 0;
@@ -32,11 +34,13 @@ std::size_t utf8_length(std::string_view text) {
 
 Status check_text(std::string_view text, const char* what) {
   if (text.size() > kTextBytesMax) {
-    return Status(Code::kLimit, std::string(what) + " has " + std::to_string(text.size()) + " bytes; at most " + std::to_string(kTextBytesMax) + " are taken");
+    return Status(Code::kLimit, std::string(what) + " has " + std::to_string(text.size()) + " bytes; at most " +
+                                    std::to_string(kTextBytesMax) + " are taken");
   }
   const std::size_t valid = valid_utf8_prefix(text);
   if (valid < text.size()) {
-    return Status(Code::kInvalid, std::string(what) + " is not valid UTF-8 at byte " + std::to_string(valid) + "; convert it first");
+    return Status(Code::kInvalid,
+                  std::string(what) + " is not valid UTF-8 at byte " + std::to_string(valid) + "; convert it first");
   }
   return Status::ok();
 }
@@ -75,7 +79,8 @@ const char* kind_name(enum llama_vocab_type type) {
 // A token that fills the vocabulary up to a round size and never occurs in a text.
 bool is_padding(const llama_vocab* vocab, Token token) {
   const char* text = llama_vocab_get_text(vocab, token);
-  return (llama_vocab_get_attr(vocab, token) & LLAMA_TOKEN_ATTR_UNUSED) != 0 || (text != nullptr && std::strncmp(text, "[PAD", 4) == 0);
+  return (llama_vocab_get_attr(vocab, token) & LLAMA_TOKEN_ATTR_UNUSED) != 0 ||
+         (text != nullptr && std::strncmp(text, "[PAD", 4) == 0);
 }
 
 // The special token must be the same in both, where either model adds or ends with it.
@@ -84,7 +89,8 @@ Status check_special(const char* what, const llama_vocab* target, Token of_targe
   const auto say = [](const llama_vocab* vocab, Token token) {
     return token < 0 ? std::string("none") : std::to_string(token) + " " + quoted(vocab, token);
   };
-  return Status(Code::kForeign, std::string("vocabularies differ: ") + what + " is " + say(target, of_target) + " in the target, " + say(draft, of_draft) +
+  return Status(Code::kForeign, std::string("vocabularies differ: ") + what + " is " + say(target, of_target) +
+                                    " in the target, " + say(draft, of_draft) +
                                     " in the draft; choose a draft of the target's family");
 }
 
@@ -108,8 +114,8 @@ Result<std::vector<Token>> LlamaText::tokenize(std::string_view text, bool add_s
   std::vector<Token> tokens(text.size() + 8);
   try {
     for (int attempt = 0; attempt < 2; ++attempt) {
-      const std::int32_t count =
-          llama_tokenize(vocab, text.data(), bytes, tokens.data(), static_cast<std::int32_t>(tokens.size()), add_special, parse_special);
+      const std::int32_t count = llama_tokenize(vocab, text.data(), bytes, tokens.data(),
+                                                static_cast<std::int32_t>(tokens.size()), add_special, parse_special);
       if (count >= 0) {
         tokens.resize(static_cast<std::size_t>(count));
         return tokens;
@@ -127,8 +133,8 @@ std::string LlamaText::piece(Token token) const {
   if (token < 0 || static_cast<std::size_t>(token) >= model_->vocab()) return {};
   std::string bytes(32, '\0');
   for (int attempt = 0; attempt < 2; ++attempt) {
-    const std::int32_t count =
-        llama_token_to_piece(model_->vocab_handle(), token, bytes.data(), static_cast<std::int32_t>(bytes.size()), /*lstrip=*/0, /*special=*/true);
+    const std::int32_t count = llama_token_to_piece(model_->vocab_handle(), token, bytes.data(),
+                                                    static_cast<std::int32_t>(bytes.size()), /*lstrip=*/0, /*special=*/true);
     if (count >= 0) {
       bytes.resize(static_cast<std::size_t>(count));
       return bytes;
@@ -160,13 +166,14 @@ Result<std::string> LlamaText::chat(const std::vector<ChatMessage>& messages, bo
     views.push_back({message.role.c_str(), message.content.c_str()});
   }
   if (bytes > kTextBytesMax) {
-    return Status(Code::kLimit, "the chat has " + std::to_string(bytes) + " bytes; at most " + std::to_string(kTextBytesMax) + " are taken");
+    return Status(Code::kLimit,
+                  "the chat has " + std::to_string(bytes) + " bytes; at most " + std::to_string(kTextBytesMax) + " are taken");
   }
   std::string prompt(2 * bytes + 256, '\0');
   try {
     for (int attempt = 0; attempt < 2; ++attempt) {
-      const std::int32_t count =
-          llama_chat_apply_template(own, views.data(), views.size(), add_assistant, prompt.data(), static_cast<std::int32_t>(prompt.size()));
+      const std::int32_t count = llama_chat_apply_template(own, views.data(), views.size(), add_assistant, prompt.data(),
+                                                           static_cast<std::int32_t>(prompt.size()));
       if (count < 0) break;
       const bool fits = static_cast<std::size_t>(count) <= prompt.size();
       prompt.resize(static_cast<std::size_t>(count));
@@ -175,14 +182,16 @@ Result<std::string> LlamaText::chat(const std::vector<ChatMessage>& messages, bo
   } catch (const std::exception& error) {
     return Status(Code::kInternal, "llama.cpp cannot apply the chat template of " + model_->name() + ": " + error.what());
   }
-  return Status(Code::kUnsupported, "the chat template of " + model_->name() + " is not one llama.cpp recognises; format the prompt yourself and use --raw");
+  return Status(Code::kUnsupported, "the chat template of " + model_->name() +
+                                        " is not one llama.cpp recognises; format the prompt yourself and use --raw");
 }
 
 Result<std::size_t> check_same_vocabulary(const LlamaModel& target, const LlamaModel& draft) {
   const llama_vocab* of_target = target.vocab_handle();
   const llama_vocab* of_draft = draft.vocab_handle();
   if (llama_vocab_type(of_target) != llama_vocab_type(of_draft)) {
-    return Status(Code::kForeign, std::string("vocabularies differ in kind: the target's is ") + kind_name(llama_vocab_type(of_target)) + ", the draft's " +
+    return Status(Code::kForeign, std::string("vocabularies differ in kind: the target's is ") +
+                                      kind_name(llama_vocab_type(of_target)) + ", the draft's " +
                                       kind_name(llama_vocab_type(of_draft)) + "; choose a draft of the target's family");
   }
   const auto common = static_cast<Token>(std::min(target.vocab(), draft.vocab()));
@@ -190,22 +199,26 @@ Result<std::size_t> check_same_vocabulary(const LlamaModel& target, const LlamaM
     const char* a = llama_vocab_get_text(of_target, token);
     const char* b = llama_vocab_get_text(of_draft, token);
     if (std::strcmp(a != nullptr ? a : "", b != nullptr ? b : "") == 0) continue;
-    return Status(Code::kForeign, "vocabularies differ first at token " + std::to_string(token) + ": " + quoted(of_target, token) + " in the target (" +
-                                      target.name() + "), " + quoted(of_draft, token) + " in the draft (" + draft.name() +
+    return Status(Code::kForeign, "vocabularies differ first at token " + std::to_string(token) + ": " +
+                                      quoted(of_target, token) + " in the target (" + target.name() + "), " +
+                                      quoted(of_draft, token) + " in the draft (" + draft.name() +
                                       "); choose a draft of the target's family");
   }
   const bool target_larger = target.vocab() > draft.vocab();
   const LlamaModel& larger = target_larger ? target : draft;
   for (auto token = common; static_cast<std::size_t>(token) < larger.vocab(); ++token) {
     if (is_padding(larger.vocab_handle(), token)) continue;
-    return Status(Code::kForeign, "vocabularies differ first at token " + std::to_string(token) + ": " + quoted(larger.vocab_handle(), token) + " in the " +
-                                      (target_larger ? "target" : "draft") + ", none in the " + (target_larger ? "draft" : "target") + " (sizes " +
-                                      std::to_string(target.vocab()) + " and " + std::to_string(draft.vocab()) + "); choose a draft of the target's family");
+    return Status(Code::kForeign, "vocabularies differ first at token " + std::to_string(token) + ": " +
+                                      quoted(larger.vocab_handle(), token) + " in the " + (target_larger ? "target" : "draft") +
+                                      ", none in the " + (target_larger ? "draft" : "target") + " (sizes " +
+                                      std::to_string(target.vocab()) + " and " + std::to_string(draft.vocab()) +
+                                      "); choose a draft of the target's family");
   }
   DRIFT_TRY(check_special("BOS", of_target, llama_vocab_bos(of_target), of_draft, llama_vocab_bos(of_draft)));
   DRIFT_TRY(check_special("EOS", of_target, llama_vocab_eos(of_target), of_draft, llama_vocab_eos(of_draft)));
   if (llama_vocab_get_add_bos(of_target) != llama_vocab_get_add_bos(of_draft)) {
-    return Status(Code::kForeign, std::string("vocabularies differ: only the ") + (llama_vocab_get_add_bos(of_target) ? "target" : "draft") +
+    return Status(Code::kForeign, std::string("vocabularies differ: only the ") +
+                                      (llama_vocab_get_add_bos(of_target) ? "target" : "draft") +
                                       " begins a text with BOS; choose a draft of the target's family");
   }
   return static_cast<std::size_t>(common);

@@ -59,7 +59,7 @@ int main(void) {
   drift_judging_default(&greedy);
 
   static float draft[BLOCK][VOCAB], target[VOCAB], hidden[WIDTH], corrected[VOCAB];
-  static int32_t tokens[8 * 32];  /* neighbors * support pairs always suffice */
+  static int32_t tokens[8 * 32]; /* neighbors * support pairs always suffice */
   static float values[8 * 32];
   unsigned accepted = 0, drafted = 0;
   int last = 1;
@@ -67,16 +67,17 @@ int main(void) {
     int proposal[BLOCK];
     uint32_t position[BLOCK];
     int at = last;
-    for (int i = 0; i < BLOCK; ++i) {  /* 1. draft, with what the bank adds */
+    for (int i = 0; i < BLOCK; ++i) { /* 1. draft, with what the bank adds */
       draft_row(at, draft[i], hidden);
       size_t count = 0;
-      must(drift_lookup(bank, hidden, WIDTH, &greedy, tokens, values, sizeof tokens / sizeof *tokens, &count, &position[i]), "drift_lookup");
+      must(drift_lookup(bank, hidden, WIDTH, &greedy, tokens, values, sizeof tokens / sizeof *tokens, &count, &position[i]),
+           "drift_lookup");
       for (int v = 0; v < VOCAB; ++v) corrected[v] = draft[i][v];
       for (size_t j = 0; j < count; ++j) corrected[tokens[j]] += values[j];
       at = proposal[i] = best(corrected);
     }
     int i = 0, decided = last;
-    for (; i < BLOCK; ++i) {  /* 2. verify; 3. observe up to and including the first rejected position */
+    for (; i < BLOCK; ++i) { /* 2. verify; 3. observe up to and including the first rejected position */
       target_row(decided, target);
       must(drift_observe(bank, position[i], draft[i], target, VOCAB, &greedy), "drift_observe");
       ++drafted;
@@ -85,10 +86,11 @@ int main(void) {
       ++accepted;
     }
     drafted += (unsigned)(BLOCK - i - (i < BLOCK ? 1 : 0));
-    must(drift_commit(bank), "drift_commit");  /* 4. learn */
-    last = (decided * 5 + step) % VOCAB;       /* new text, so that the toy does not fall into a loop */
+    must(drift_commit(bank), "drift_commit"); /* 4. learn */
+    last = (decided * 5 + step) % VOCAB;      /* new text, so that the toy does not fall into a loop */
     if (step % REPORT == 0) {
-      printf("steps %3d-%3d: accepted %3u of %3u drafted (%.0f %%)\n", step - REPORT + 1, step, accepted, drafted, 100.0 * accepted / drafted);
+      printf("steps %3d-%3d: accepted %3u of %3u drafted (%.0f %%)\n", step - REPORT + 1, step, accepted, drafted,
+             100.0 * accepted / drafted);
       accepted = drafted = 0;
     }
   }
@@ -96,7 +98,8 @@ int main(void) {
   drift_stats stats;
   stats.size = sizeof stats;
   must(drift_get_stats(bank, &stats), "drift_get_stats");
-  printf("bank: %u entries, %llu bytes, %llu commits\n", stats.entries, (unsigned long long)stats.bytes, (unsigned long long)stats.commits);
+  printf("bank: %u entries, %llu bytes, %llu commits\n", stats.entries, (unsigned long long)stats.bytes,
+         (unsigned long long)stats.commits);
   drift_destroy(bank);
   return 0;
 }

@@ -7,12 +7,12 @@
 #include "drift/drift.h"
 
 static int failures = 0;
-#define EXPECT(condition)                                                                    \
-  do {                                                                                       \
-    if (!(condition)) {                                                                      \
+#define EXPECT(condition)                                                                                           \
+  do {                                                                                                              \
+    if (!(condition)) {                                                                                             \
       fprintf(stderr, "%s:%d: expected %s (last error: %s)\n", __FILE__, __LINE__, #condition, drift_last_error()); \
-      ++failures;                                                                            \
-    }                                                                                        \
+      ++failures;                                                                                                   \
+    }                                                                                                               \
   } while (0)
 
 enum { WIDTH = 8, VOCAB = 20, ROOM = 8 * 32 };
@@ -31,8 +31,8 @@ static drift_options small(void) {
 
 static void rows(float* draft, float* target) {
   for (int v = 0; v < VOCAB; ++v) draft[v] = target[v] = (float)(v % 5);
-  draft[3] = 9.0f;   /* the draft wants 3 */
-  target[7] = 9.0f;  /* the target wants 7 */
+  draft[3] = 9.0f;  /* the draft wants 3 */
+  target[7] = 9.0f; /* the target wants 7 */
 }
 
 static void test_options(void) {
@@ -61,7 +61,7 @@ static void test_options(void) {
   EXPECT(drift_create(&o, &bank) == DRIFT_INVALID && strstr(drift_last_error(), "size") != NULL);
   o.size = 3;
   EXPECT(drift_create(&o, &bank) == DRIFT_INVALID);
-  o = small();  /* an older header ends before clip: the default stands in */
+  o = small(); /* an older header ends before clip: the default stands in */
   o.size = offsetof(drift_options, clip);
   o.clip = NAN;
   EXPECT(drift_create(&o, &bank) == DRIFT_OK && bank != NULL);
@@ -80,16 +80,16 @@ static void test_step(const char* folder) {
   rows(draft, target);
 
   EXPECT(drift_lookup(bank, hidden, WIDTH, NULL, tokens, values, ROOM, &count, &position) == DRIFT_OK);
-  EXPECT(count == 0 && position == 0);  /* an empty bank has nothing to say */
+  EXPECT(count == 0 && position == 0); /* an empty bank has nothing to say */
   EXPECT(drift_observe(bank, 1, draft, target, VOCAB, NULL) == DRIFT_INVALID);
   EXPECT(drift_observe(bank, position, draft, target, VOCAB - 1, NULL) == DRIFT_INVALID);
   draft[0] = INFINITY;
   EXPECT(drift_observe(bank, position, draft, target, VOCAB, NULL) == DRIFT_INVALID);
   rows(draft, target);
   EXPECT(drift_observe(bank, position, draft, target, VOCAB, NULL) == DRIFT_OK);
-  EXPECT(drift_observe(bank, position, draft, target, VOCAB, NULL) == DRIFT_INVALID);  /* once */
+  EXPECT(drift_observe(bank, position, draft, target, VOCAB, NULL) == DRIFT_INVALID); /* once */
   EXPECT(drift_commit(bank) == DRIFT_OK);
-  EXPECT(drift_observe(bank, position, draft, target, VOCAB, NULL) == DRIFT_INVALID);  /* positions end at a commit */
+  EXPECT(drift_observe(bank, position, draft, target, VOCAB, NULL) == DRIFT_INVALID); /* positions end at a commit */
 
   EXPECT(drift_lookup(bank, hidden, WIDTH, NULL, tokens, values, ROOM, &count, &position) == DRIFT_OK);
   EXPECT(count > 0);
@@ -101,7 +101,7 @@ static void test_step(const char* folder) {
   }
   int best = 0;
   for (int v = 1; v < VOCAB; ++v) best = corrected[v] > corrected[best] ? v : best;
-  EXPECT(best == 7);  /* same state again: now the draft says what the target said */
+  EXPECT(best == 7); /* same state again: now the draft says what the target said */
 
   hidden[0] = NAN;
   EXPECT(drift_lookup(bank, hidden, WIDTH, NULL, tokens, values, ROOM, &count, &position) == DRIFT_INVALID);
@@ -138,11 +138,12 @@ static void test_step(const char* folder) {
   size_t count2 = 0;
   EXPECT(drift_lookup(bank, hidden, WIDTH, NULL, tokens, values, ROOM, &count, &position) == DRIFT_OK);
   EXPECT(drift_lookup(other, hidden, WIDTH, NULL, tokens2, values2, ROOM, &count2, &position) == DRIFT_OK);
-  EXPECT(count == count2 && memcmp(tokens, tokens2, count * sizeof *tokens) == 0 && memcmp(values, values2, count * sizeof *values) == 0);
+  EXPECT(count == count2 && memcmp(tokens, tokens2, count * sizeof *tokens) == 0 &&
+         memcmp(values, values2, count * sizeof *values) == 0);
   drift_destroy(other);
   o.support = 5;
   EXPECT(drift_create(&o, &other) == DRIFT_OK);
-  EXPECT(drift_load(other, path, "t", "d") == DRIFT_FOREIGN);  /* another configuration */
+  EXPECT(drift_load(other, path, "t", "d") == DRIFT_FOREIGN); /* another configuration */
   drift_destroy(other);
   remove(path);
   drift_destroy(bank);

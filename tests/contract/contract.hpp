@@ -56,7 +56,9 @@ inline double rms_difference(const std::vector<float>& a, const std::vector<floa
   return a.empty() ? 0 : std::sqrt(sum / static_cast<double>(a.size()));
 }
 
-inline Distance distance(const RowCopy& a, const RowCopy& b) { return {rms_difference(a.logits, b.logits), rms_difference(a.hidden, b.hidden)}; }
+inline Distance distance(const RowCopy& a, const RowCopy& b) {
+  return {rms_difference(a.logits, b.logits), rms_difference(a.hidden, b.hidden)};
+}
 
 class EngineContract : public ::testing::TestWithParam<ContractCase> {
  protected:
@@ -141,7 +143,9 @@ class EngineContract : public ::testing::TestWithParam<ContractCase> {
   }
 
   void expect_same(const RowCopy& a, const RowCopy& b, const std::string& what) { expect_within(allowed_, a, b, what); }
-  void expect_same_beside_others(const RowCopy& a, const RowCopy& b, const std::string& what) { expect_within(allowed_beside_others_, a, b, what); }
+  void expect_same_beside_others(const RowCopy& a, const RowCopy& b, const std::string& what) {
+    expect_within(allowed_beside_others_, a, b, what);
+  }
   void expect_within(const Distance& allowed, const RowCopy& a, const RowCopy& b, const std::string& what) {
     const Distance d = distance(a, b);
     EXPECT_LE(d.logits, allowed.logits) << what;
@@ -154,14 +158,17 @@ class EngineContract : public ::testing::TestWithParam<ContractCase> {
     a.insert(a.end(), b.begin(), b.end());
     return a;
   }
-  static Tokens first(const Tokens& tokens, std::size_t count) { return Tokens(tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(count)); }
+  static Tokens first(const Tokens& tokens, std::size_t count) {
+    return Tokens(tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(count));
+  }
 
   // Rows of one text decoded in blocks of `size` nodes.
   std::vector<RowCopy> in_blocks(const Tokens& tokens, std::size_t size) {
     const SeqId seq = open();
     std::vector<RowCopy> all;
     for (std::size_t at = 0; at < tokens.size(); at += size) {
-      const Tokens block(tokens.begin() + static_cast<std::ptrdiff_t>(at), tokens.begin() + static_cast<std::ptrdiff_t>(std::min(tokens.size(), at + size)));
+      const Tokens block(tokens.begin() + static_cast<std::ptrdiff_t>(at),
+                         tokens.begin() + static_cast<std::ptrdiff_t>(std::min(tokens.size(), at + size)));
       for (RowCopy& row : forward(line(seq, static_cast<Pos>(at), 0, block, true))) all.push_back(std::move(row));
       keep(seq, block.size());
     }
@@ -192,7 +199,9 @@ class EngineContract : public ::testing::TestWithParam<ContractCase> {
     Distance shape, layout;
   };
 
-  static void raise(Distance& floor, const Distance& d) { floor = {std::max(floor.logits, d.logits), std::max(floor.hidden, d.hidden)}; }
+  static void raise(Distance& floor, const Distance& d) {
+    floor = {std::max(floor.logits, d.logits), std::max(floor.hidden, d.hidden)};
+  }
 
   Floors measured_floors() {
     const Tokens tokens = text(24, 99);
@@ -206,8 +215,8 @@ class EngineContract : public ::testing::TestWithParam<ContractCase> {
     floors.layout = floors.shape;
     const auto rows = scattered(tokens);
     for (std::size_t i = 0; i < tokens.size(); ++i) raise(floors.layout, distance(rows.at(i), reference.at(i)));
-    std::printf("[ noise    ] %s, rms: by batch shape logits %.3g hidden %.3g; by KV layout too logits %.3g hidden %.3g\n", GetParam().name.c_str(),
-                floors.shape.logits, floors.shape.hidden, floors.layout.logits, floors.layout.hidden);
+    std::printf("[ noise    ] %s, rms: by batch shape logits %.3g hidden %.3g; by KV layout too logits %.3g hidden %.3g\n",
+                GetParam().name.c_str(), floors.shape.logits, floors.shape.hidden, floors.layout.logits, floors.layout.hidden);
     return floors;
   }
 
@@ -253,7 +262,8 @@ TEST_P(EngineContract, RowsComeInNodeOrder) {
   const auto rows = forward(nodes);
   ASSERT_EQ(rows.size(), 4U);
   std::size_t row = 0;
-  for (const std::size_t i : {2, 3, 6, 8}) expect_same(rows[row++], fresh(first(tokens, i + 1)), "after token " + std::to_string(i));
+  for (const std::size_t i : {2, 3, 6, 8})
+    expect_same(rows[row++], fresh(first(tokens, i + 1)), "after token " + std::to_string(i));
 }
 
 TEST_P(EngineContract, KeepThenForwardEqualsFresh) {
@@ -335,7 +345,8 @@ TEST_P(EngineContract, PrefillOfOneSequenceBesideRowsOfAnother) {
   ASSERT_EQ(after.size(), 1U);
   engine_->close(a);
   engine_->close(b);
-  for (std::size_t i = 0; i < 3; ++i) expect_same(rows[i], fresh(joined(prompt, first(block, i + 1))), "row " + std::to_string(i));
+  for (std::size_t i = 0; i < 3; ++i)
+    expect_same(rows[i], fresh(joined(prompt, first(block, i + 1))), "row " + std::to_string(i));
   expect_same(after[0], fresh(joined(other, next)), "after the prefill");
 }
 
@@ -365,7 +376,8 @@ TEST_P(EngineContract, ForkEqualsFreshAndStandsAlone) {
   expect_same_beside_others(rows_after[0], expected, "the copy after the original was closed");
   // The allowance for scattered KV is wide: the row must also be nearer to the right text than to the likely wrong ones.
   const Tokens last = {right[3]};
-  for (const Tokens& wrong : {joined(joined(prompt, first(left, 3)), last), joined(joined(prompt, first(right, 2)), last), joined(joined(first(prompt, 8), first(right, 3)), last)}) {
+  for (const Tokens& wrong : {joined(joined(prompt, first(left, 3)), last), joined(joined(prompt, first(right, 2)), last),
+                              joined(joined(first(prompt, 8), first(right, 3)), last)}) {
     EXPECT_LT(distance(rows_after[0], expected).logits, distance(rows_after[0], fresh(wrong)).logits);
   }
 }
@@ -447,7 +459,8 @@ TEST_P(EngineContract, RefusesBadNodesAndStaysUnchanged) {
   for (const Bad& bad : cases) {
     Rows rows;
     const Status status = engine_->forward(bad.nodes, rows);
-    EXPECT_TRUE(status.code() == Code::kInvalid || status.code() == Code::kUnsupported) << bad.what << ": " << code_name(status.code());
+    EXPECT_TRUE(status.code() == Code::kInvalid || status.code() == Code::kUnsupported)
+        << bad.what << ": " << code_name(status.code());
     EXPECT_FALSE(status.message().empty()) << bad.what;
   }
   EXPECT_EQ(engine_->counters().forwards, before.forwards);

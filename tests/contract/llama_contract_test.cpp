@@ -43,8 +43,10 @@ std::vector<ContractCase> smol_cases() {
 }
 
 INSTANTIATE_TEST_SUITE_P(Llama, EngineContract, testing::ValuesIn(smol_cases()), contract_case_name);
-INSTANTIATE_TEST_SUITE_P(QwenTarget, EngineContract, testing::Values(llama_case("qwen_target", kQwenTarget, small_config(false))), contract_case_name);
-INSTANTIATE_TEST_SUITE_P(QwenDraft, EngineContract, testing::Values(llama_case("qwen_draft", kQwenDraft, small_config(true))), contract_case_name);
+INSTANTIATE_TEST_SUITE_P(QwenTarget, EngineContract, testing::Values(llama_case("qwen_target", kQwenTarget, small_config(false))),
+                         contract_case_name);
+INSTANTIATE_TEST_SUITE_P(QwenDraft, EngineContract, testing::Values(llama_case("qwen_draft", kQwenDraft, small_config(true))),
+                         contract_case_name);
 
 class LlamaOnly : public testing::Test {
  protected:
@@ -92,7 +94,8 @@ TEST_F(LlamaOnly, OneRowAtATimeEqualsOneTokenForwardsBitForBit) {
       Rows one;
       ASSERT_TRUE(apart->forward({&nodes[i], 1}, one).is_ok());
       ASSERT_EQ(one.size(), 1U);
-      EXPECT_TRUE(std::equal(one.logits_row(0).begin(), one.logits_row(0).end(), all.logits_row(i).begin())) << "row " << i << ", hidden " << hidden;
+      EXPECT_TRUE(std::equal(one.logits_row(0).begin(), one.logits_row(0).end(), all.logits_row(i).begin()))
+          << "row " << i << ", hidden " << hidden;
       if (!hidden) continue;
       EXPECT_TRUE(std::equal(one.hidden_row(0).begin(), one.hidden_row(0).end(), all.hidden_row(i).begin())) << "row " << i;
     }

@@ -79,7 +79,8 @@ TEST_F(LlamaFiles, CutModelsAreRefusedAtEveryLength) {
     ASSERT_LT(length, fs::file_size(cut)) << "lengths must fall";
     fs::resize_file(cut, length);
     const Status status = load(cut);
-    EXPECT_EQ(status.code(), Code::kCorrupt) << "at " << length << " bytes: " << code_name(status.code()) << ": " << status.message();
+    EXPECT_EQ(status.code(), Code::kCorrupt)
+        << "at " << length << " bytes: " << code_name(status.code()) << ": " << status.message();
     EXPECT_NE(status.message().find(cut), std::string::npos) << status.message();
   }
 }
@@ -109,7 +110,8 @@ TEST_F(LlamaFiles, AModelIsNoAdapter) {
 }
 
 TEST_F(LlamaFiles, HashDependsOnBytesAndAdaptersOnly) {
-  const std::string a = write("a", "some bytes"), b = write("b", "some bytes"), c = write("c", "some bytez"), big = write("big", std::string(9 << 20, 'x'));
+  const std::string a = write("a", "some bytes"), b = write("b", "some bytes"), c = write("c", "some bytez"),
+                    big = write("big", std::string(9 << 20, 'x'));
   EXPECT_EQ(file_hash(a).value(), file_hash(b).value());
   EXPECT_NE(file_hash(a).value(), file_hash(c).value());
   EXPECT_EQ(file_hash(a).value().size(), 32U);

@@ -43,7 +43,9 @@ class LlamaTexts : public testing::Test {
 TEST_F(LlamaTexts, PiecesOfTokensAreTheText) {
   const LlamaText text(model_);
   const std::string nul_inside("a\0b", 3);
-  for (const std::string& sample : {std::string("The quick brown fox."), std::string("caf\xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80\n\ttabs  and  spaces "), nul_inside, std::string()}) {
+  for (const std::string& sample :
+       {std::string("The quick brown fox."), std::string("caf\xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80\n\ttabs  and  spaces "),
+        nul_inside, std::string()}) {
     const auto tokens = text.tokenize(sample, /*add_special=*/false, /*parse_special=*/false);
     ASSERT_TRUE(tokens.is_ok()) << tokens.status().message();
     std::string back;
@@ -84,7 +86,8 @@ TEST_F(LlamaTexts, ChatUsesTheModelsFormat) {
   ASSERT_TRUE(text.has_chat_template());
   const auto prompt = text.chat({{"system", "Be brief."}, {"user", "Hello"}}, true);
   ASSERT_TRUE(prompt.is_ok()) << prompt.status().message();
-  EXPECT_EQ(prompt.value(), "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n");
+  EXPECT_EQ(prompt.value(),
+            "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n");
   const auto closed = text.chat({{"user", std::string(100'000, 'x')}}, false);
   ASSERT_TRUE(closed.is_ok());
   EXPECT_GT(closed.value().size(), 100'000U);
@@ -98,14 +101,16 @@ TEST_F(LlamaTexts, AVocabularyFitsItself) {
 
 TEST(QwenVocabulary, PairFitsAndOtherFamilyIsRefusedByName) {
   const std::string draft_path = model_path(kQwenDraft), target_path = model_path(kQwenTarget), smol_path = model_path(kSmol);
-  if (draft_path.empty() || target_path.empty() || smol_path.empty()) GTEST_SKIP() << "SKIPPED ALOUD: " << missing_model(kQwenDraft) << " or its target, or " << kSmol;
+  if (draft_path.empty() || target_path.empty() || smol_path.empty())
+    GTEST_SKIP() << "SKIPPED ALOUD: " << missing_model(kQwenDraft) << " or its target, or " << kSmol;
   const auto draft = LlamaModel::load({draft_path});
   ASSERT_TRUE(draft.is_ok()) << draft.status().message();
   {
     const auto smol = LlamaModel::load({smol_path});
     ASSERT_TRUE(smol.is_ok());
     for (const bool swapped : {false, true}) {
-      const auto other = swapped ? check_same_vocabulary(*smol.value(), *draft.value()) : check_same_vocabulary(*draft.value(), *smol.value());
+      const auto other =
+          swapped ? check_same_vocabulary(*smol.value(), *draft.value()) : check_same_vocabulary(*draft.value(), *smol.value());
       ASSERT_FALSE(other.is_ok());
       EXPECT_EQ(other.status().code(), Code::kForeign);
       EXPECT_NE(other.status().message().find("first at token 0: "), std::string::npos) << other.status().message();
@@ -137,7 +142,8 @@ std::vector<float> output_matrix(const std::string& path, std::size_t vocab, std
     const ggml_to_float_t to_float = ggml_get_type_traits(type)->to_float;
     if (file && to_float != nullptr && bytes.size() == row_bytes * vocab) {
       values.resize(vocab * width);
-      for (std::size_t i = 0; i < vocab; ++i) to_float(bytes.data() + i * row_bytes, values.data() + i * width, static_cast<std::int64_t>(width));
+      for (std::size_t i = 0; i < vocab; ++i)
+        to_float(bytes.data() + i * row_bytes, values.data() + i * width, static_cast<std::int64_t>(width));
     }
   }
   gguf_free(header);
@@ -158,7 +164,8 @@ TEST_F(LlamaTexts, HiddenRowTimesOutputMatrixIsTheLogitsRow) {
   const SeqId seq = engine.value()->open().value();
   std::vector<Node> nodes;
   const auto tokens = LlamaText(model_).tokenize("The capital of France is", false, false).value();
-  for (std::size_t i = 0; i < tokens.size(); ++i) nodes.push_back({seq, tokens[i], static_cast<Pos>(i), static_cast<NodeIndex>(i) - 1, true});
+  for (std::size_t i = 0; i < tokens.size(); ++i)
+    nodes.push_back({seq, tokens[i], static_cast<Pos>(i), static_cast<NodeIndex>(i) - 1, true});
   Rows rows;
   ASSERT_TRUE(engine.value()->forward(nodes, rows).is_ok());
   for (std::size_t r = 0; r < rows.size(); ++r) {
@@ -169,7 +176,8 @@ TEST_F(LlamaTexts, HiddenRowTimesOutputMatrixIsTheLogitsRow) {
     std::vector<double> step(width);
     for (std::size_t i = 0; i < width; ++i) {
       float largest = 0;
-      for (std::size_t j = i / 32 * 32; j < std::min(width, i / 32 * 32 + 32); ++j) largest = std::max(largest, std::fabs(hidden[j]));
+      for (std::size_t j = i / 32 * 32; j < std::min(width, i / 32 * 32 + 32); ++j)
+        largest = std::max(largest, std::fabs(hidden[j]));
       step[i] = largest / 127.0;
     }
     double worst = 0, spread = 0, mean = 0;

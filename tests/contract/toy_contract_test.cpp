@@ -17,7 +17,8 @@ ContractCase toy_case(const char* name, std::size_t hidden_width) {
   return contract;
 }
 
-INSTANTIATE_TEST_SUITE_P(Toy, EngineContract, ::testing::Values(toy_case("target", 0), toy_case("draft", 16)), contract_case_name);
+INSTANTIATE_TEST_SUITE_P(Toy, EngineContract, ::testing::Values(toy_case("target", 0), toy_case("draft", 16)),
+                         contract_case_name);
 
 }  // namespace
 }  // namespace drift::engine

@@ -67,7 +67,8 @@ int check(const char* path) {
   if ((*file)->empty()) return say("empty"), 0;
   auto bank = (*file)->load();
   if (!bank.is_ok()) return fail(bank.status());
-  if (!sample::same(*bank, content(number_of(*bank)))) return fail({Code::kCorrupt, "the content is not what its number stands for"});
+  if (!sample::same(*bank, content(number_of(*bank))))
+    return fail({Code::kCorrupt, "the content is not what its number stands for"});
   say(std::to_string(number_of(*bank)));
   return 0;
 }

@@ -112,7 +112,7 @@ TEST_F(StoreFaultsTest, EveryKthWriteFailing) {
   const StoredBank old_bank = sample::bank(1, old_shape), new_bank = sample::bank(2, new_shape);
   ASSERT_TRUE(save(old_bank).is_ok());
   long k = 0;
-  for (Status saved{Code::kIo, ""}; !saved.is_ok(); ) {
+  for (Status saved{Code::kIo, ""}; !saved.is_ok();) {
     ASSERT_LT(++k, 100'000);
     g_vfs.calls = 0;
     g_vfs.fail_at = k;
@@ -149,7 +149,7 @@ int save_with_limit(const fs::path& path, const StoredBank& bank, rlim_t limit) 
   const pid_t child = ::fork();
   if (child == 0) {
     std::signal(SIGXFSZ, SIG_IGN);
-    const struct rlimit size {limit, limit};
+    const struct rlimit size{limit, limit};
     if (::setrlimit(RLIMIT_FSIZE, &size) != 0) ::_exit(3);
     auto file = BankFile::open(path, Access::kReadWrite);
     if (!file.is_ok()) ::_exit(4);
@@ -206,10 +206,12 @@ TEST_F(StoreFaultsTest, HostileChangesBySqlAreRefused) {
       "CREATE TRIGGER t AFTER INSERT ON meta BEGIN DELETE FROM entries; END",
       "CREATE INDEX i ON entries(count)",
       "DROP VIEW entry_usage",
-      "DROP VIEW entry_usage; CREATE VIEW entry_usage AS WITH RECURSIVE r(x) AS (SELECT 1 UNION ALL SELECT x+1 FROM r) SELECT x FROM r",
+      "DROP VIEW entry_usage; CREATE VIEW entry_usage AS WITH RECURSIVE r(x) AS (SELECT 1 UNION ALL SELECT x+1 FROM r) SELECT x "
+      "FROM r",
       "DROP TABLE extras; CREATE VIEW extras AS SELECT 'number' AS name, zeroblob(1000000000) AS content",
       "UPDATE meta SET value='4294967295' WHERE key='size'",
-      "UPDATE meta SET value='65536' WHERE key IN ('size', 'config_capacity'); UPDATE meta SET value='16384' WHERE key='config_key_dim'",
+      "UPDATE meta SET value='65536' WHERE key IN ('size', 'config_capacity'); UPDATE meta SET value='16384' WHERE "
+      "key='config_key_dim'",
       "UPDATE meta SET value='-1' WHERE key='config_support'",
       "UPDATE meta SET value='nan' WHERE key='config_tau'",
       "UPDATE meta SET value=replace(hex(zeroblob(100000)), '0', 'x') WHERE key='target_name'",

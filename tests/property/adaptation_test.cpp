@@ -34,7 +34,8 @@ void target_logits(std::uint64_t seed, std::span<const Token> context, std::span
   for (std::size_t v = 0; v < logits.size(); ++v) logits[v] = noise(h, v);
   const float peaks[] = {8.0f, 6.5f, 5.5f, 4.5f};
   for (std::size_t i = 0; i < 4; ++i) {
-    const auto v = static_cast<std::size_t>((static_cast<double>(noise(h, 1'000 + i)) + 1.0) / 2.0 * static_cast<double>(logits.size()));
+    const auto v =
+        static_cast<std::size_t>((static_cast<double>(noise(h, 1'000 + i)) + 1.0) / 2.0 * static_cast<double>(logits.size()));
     logits[std::min(v, logits.size() - 1)] += peaks[i];
   }
 }
@@ -42,7 +43,8 @@ void target_logits(std::uint64_t seed, std::span<const Token> context, std::span
 // The draft believes in `wrong` tokens that the target does not care for.
 void mislead(std::uint64_t hash, std::size_t wrong, float by, std::span<float> logits) {
   for (std::size_t i = 0; i < wrong; ++i) {
-    const auto v = static_cast<std::size_t>((static_cast<double>(noise(hash, 2'000 + i)) + 1.0) / 2.0 * static_cast<double>(logits.size()));
+    const auto v =
+        static_cast<std::size_t>((static_cast<double>(noise(hash, 2'000 + i)) + 1.0) / 2.0 * static_cast<double>(logits.size()));
     logits[std::min(v, logits.size() - 1)] += by;
   }
 }
@@ -60,7 +62,9 @@ ToyModel target_of(const Toy& t) {
   m.name = "target";
   m.vocab = t.vocab;
   m.context = 100'000;
-  m.row = [t](std::span<const Token> context, std::span<float> logits, std::span<float>) { target_logits(t.seed, context, logits); };
+  m.row = [t](std::span<const Token> context, std::span<float> logits, std::span<float>) {
+    target_logits(t.seed, context, logits);
+  };
   return m;
 }
 
@@ -78,7 +82,8 @@ ToyModel draft_of(const Toy& t) {
   m.row = [t](std::span<const Token> context, std::span<float> logits, std::span<float> hidden) {
     target_logits(t.seed, context, logits);
     const bool systematic = t.stream == Stream::kSystematic;
-    mislead(systematic ? t.seed * 1'000 + region_of(context) : context_hash(t.seed ^ 0x1d10ull, context, kMemory), t.wrong, t.by, logits);
+    mislead(systematic ? t.seed * 1'000 + region_of(context) : context_hash(t.seed ^ 0x1d10ull, context, kMemory), t.wrong, t.by,
+            logits);
     region_hidden(t.seed, context, hidden);
   };
   return m;
@@ -111,8 +116,8 @@ struct Judged {
 };
 
 // Decodes `answers` answers of `tokens` tokens each with one bank; metrics of the steps from `from` on.
-trace::Metrics decode_stream(const Toy& t, const ToyModel& draft, Mode mode, const Judged& judged, recal::Recalibrator* r, std::size_t answers,
-                             std::int64_t tokens, std::size_t from, std::size_t to) {
+trace::Metrics decode_stream(const Toy& t, const ToyModel& draft, Mode mode, const Judged& judged, recal::Recalibrator* r,
+                             std::size_t answers, std::int64_t tokens, std::size_t from, std::size_t to) {
   Rig rig(target_of(t), draft);
   RngStream stream(t.seed + 99);
   trace::Metrics metrics;
@@ -127,7 +132,8 @@ trace::Metrics decode_stream(const Toy& t, const ToyModel& draft, Mode mode, con
     c.max_tokens = tokens;
     c.recal = r;
     c.choices = &stream;
-    const std::vector<Token> prompt{static_cast<Token>(a % t.vocab), static_cast<Token>(a * 7 % t.vocab), static_cast<Token>(a / t.vocab)};
+    const std::vector<Token> prompt{static_cast<Token>(a % t.vocab), static_cast<Token>(a * 7 % t.vocab),
+                                    static_cast<Token>(a / t.vocab)};
     auto opened = rig.stepper.open(prompt, c);
     EXPECT_TRUE(opened.is_ok()) << opened.status().message();
     EXPECT_TRUE(rig.stepper.prefill(**opened).is_ok());
@@ -148,8 +154,8 @@ constexpr Judged kRejectionWarm{JudgeRule::kRejection, {0.8f, 0, 1.0f, 0.0f}, "r
 
 // ---- systematic ----
 
-constexpr std::size_t kLearnSteps = 600;    // what the bank gets to learn
-constexpr std::size_t kWindowSteps = 200;   // what is measured after that
+constexpr std::size_t kLearnSteps = 600;   // what the bank gets to learn
+constexpr std::size_t kWindowSteps = 200;  // what is measured after that
 constexpr double kOfOracle = 0.95;
 
 double acceptance_after_learning(const Toy& t, const ToyModel& draft, Mode mode, const Judged& judged, recal::Recalibrator* r) {
@@ -219,8 +225,8 @@ void expect_little_lost(const Judged& judged, bool centre) {
     ASSERT_TRUE(r.is_ok());
     const trace::Metrics fixed_draft = whole_stream(t, Mode::kStatic, judged, nullptr);
     const trace::Metrics drift = whole_stream(t, Mode::kDrift, judged, r->get());
-    std::printf("%s, seed %d, %d tokens%s: static %.4f, drift %.4f\n", judged.name, static_cast<int>(seed), static_cast<int>(drift.tokens),
-                centre ? ", centred" : "", fixed_draft.acceptance(), drift.acceptance());
+    std::printf("%s, seed %d, %d tokens%s: static %.4f, drift %.4f\n", judged.name, static_cast<int>(seed),
+                static_cast<int>(drift.tokens), centre ? ", centred" : "", fixed_draft.acceptance(), drift.acceptance());
     EXPECT_GT(drift.acceptance(), fixed_draft.acceptance() - kMostLost);
     EXPECT_GT(drift.acceptance_conditional(), fixed_draft.acceptance_conditional() - kMostLost);
   }
@@ -237,7 +243,8 @@ TEST(Idiosyncratic, AFixedGainLoses) {
   const Toy t = idiosyncratic(1);
   auto r = recal::Recalibrator::create(config_of(t, recal::GainRule::kFixed, 32));
   ASSERT_TRUE(r.is_ok());
-  EXPECT_LT(whole_stream(t, Mode::kDrift, kMatchGreedy, r->get()).acceptance(), whole_stream(t, Mode::kStatic, kMatchGreedy, nullptr).acceptance() - 0.05);
+  EXPECT_LT(whole_stream(t, Mode::kDrift, kMatchGreedy, r->get()).acceptance(),
+            whole_stream(t, Mode::kStatic, kMatchGreedy, nullptr).acceptance() - 0.05);
 }
 
 }  // namespace

@@ -107,7 +107,8 @@ void expect_law(const Experiment& experiment) {
   draw_answers(experiment, counts);
   if (::testing::Test::HasFatalFailure()) return;
   const double p = p_value(counts, law_of(experiment), kDraws);
-  std::printf("seeds %llu .. %llu: p = %.4g\n", static_cast<unsigned long long>(kFirstSeed), static_cast<unsigned long long>(kFirstSeed + kDraws - 1), p);
+  std::printf("seeds %llu .. %llu: p = %.4g\n", static_cast<unsigned long long>(kFirstSeed),
+              static_cast<unsigned long long>(kFirstSeed + kDraws - 1), p);
   EXPECT_GT(p, 1e-4);
   // Power: the same answers against a law that is wrong by 5 % of temperature must be refused, or the check above is idle.
   Experiment wrong = experiment;
@@ -142,7 +143,8 @@ TEST(ChiSquare, TheDraftsLawIsRefused) {
   experiment.draft = testing::random_model(62, 4, 4, 3, 2.0f);
   experiment.target = experiment.draft;
   experiment.target.hidden_width = 0;
-  experiment.target.row = [row = experiment.draft.row](std::span<const Token> context, std::span<float> logits, std::span<float>) { row(context, logits, {}); };
+  experiment.target.row = [row = experiment.draft.row](std::span<const Token> context, std::span<float> logits,
+                                                       std::span<float>) { row(context, logits, {}); };
   std::map<Answer, std::uint64_t> counts;
   draw_answers(experiment, counts);
   ASSERT_FALSE(HasFatalFailure());

@@ -43,7 +43,7 @@ struct NamedSampler {
 };
 inline const std::vector<NamedSampler>& samplers() {
   static const std::vector<NamedSampler> all{
-      {"plain", {1.0f, 0, 1.0f, 0.0f}},   {"topk3_t07", {0.7f, 3, 1.0f, 0.0f}}, {"topp08", {1.0f, 0, 0.8f, 0.0f}},
+      {"plain", {1.0f, 0, 1.0f, 0.0f}},    {"topk3_t07", {0.7f, 3, 1.0f, 0.0f}}, {"topp08", {1.0f, 0, 0.8f, 0.0f}},
       {"minp015", {1.0f, 0, 1.0f, 0.15f}}, {"combined", {0.8f, 3, 0.9f, 0.1f}},  {"greedy", {0.0f, 0, 1.0f, 0.0f}},
   };
   return all;
@@ -136,8 +136,9 @@ inline Status run(Stepper& stepper, Sequence& s, std::vector<trace::StepEvent>* 
 inline Answer answer_of(const Sequence& s) { return {s.emitted().begin(), s.emitted().end()}; }
 
 // The exact law of the target's answers: products of its own probabilities, by the slow reference.
-inline void exact_law(const ToyModel& target, const SamplerConfig& sampler, std::size_t max_tokens, const std::function<bool(Token)>& is_end,
-                      std::vector<Token>& context, std::size_t prompt, double probability, Law& out) {
+inline void exact_law(const ToyModel& target, const SamplerConfig& sampler, std::size_t max_tokens,
+                      const std::function<bool(Token)>& is_end, std::vector<Token>& context, std::size_t prompt,
+                      double probability, Law& out) {
   const bool ended = context.size() > prompt && is_end && is_end(context.back());
   if (ended || context.size() == prompt + max_tokens) {
     out[Answer(context.begin() + static_cast<std::ptrdiff_t>(prompt), context.end())] += probability;

@@ -139,13 +139,14 @@ TEST_P(Grid, AnswerLawIsTheTargets) {
 }
 
 std::string grid_name(const ::testing::TestParamInfo<Grid::ParamType>& info) {
-  return std::string(memory_name(std::get<0>(info.param))) + "_" + (std::get<1>(info.param) == JudgeRule::kMatch ? "match" : "rejection") + "_" +
-         samplers()[std::get<2>(info.param)].name;
+  return std::string(memory_name(std::get<0>(info.param))) + "_" +
+         (std::get<1>(info.param) == JudgeRule::kMatch ? "match" : "rejection") + "_" + samplers()[std::get<2>(info.param)].name;
 }
 
 INSTANTIATE_TEST_SUITE_P(Losslessness, Grid,
                          ::testing::Combine(::testing::Values(Memory::kStatic, Memory::kFixed1, Memory::kFixed2, Memory::kEarned),
-                                            ::testing::Values(JudgeRule::kMatch, JudgeRule::kRejection), ::testing::Range<std::size_t>(0, 6)),
+                                            ::testing::Values(JudgeRule::kMatch, JudgeRule::kRejection),
+                                            ::testing::Range<std::size_t>(0, 6)),
                          grid_name);
 
 // ---- long blocks: three proposals, four tokens; what happens after the first rejected position matters here ----
@@ -169,13 +170,15 @@ TEST_P(LongBlock, AnswerLawIsTheTargets) {
 }
 
 std::string long_name(const ::testing::TestParamInfo<LongBlock::ParamType>& info) {
-  return std::string(memory_name(std::get<0>(info.param))) + "_" + (std::get<1>(info.param) == JudgeRule::kMatch ? "match" : "rejection") + "_" +
-         samplers()[std::get<2>(info.param)].name;
+  return std::string(memory_name(std::get<0>(info.param))) + "_" +
+         (std::get<1>(info.param) == JudgeRule::kMatch ? "match" : "rejection") + "_" + samplers()[std::get<2>(info.param)].name;
 }
 
 INSTANTIATE_TEST_SUITE_P(Losslessness, LongBlock,
                          ::testing::Combine(::testing::Values(Memory::kFixed1, Memory::kFixed2, Memory::kEarned),
-                                            ::testing::Values(JudgeRule::kMatch, JudgeRule::kRejection), ::testing::Values(1, 3, 4)), long_name);
+                                            ::testing::Values(JudgeRule::kMatch, JudgeRule::kRejection),
+                                            ::testing::Values(1, 3, 4)),
+                         long_name);
 
 // ---- an end token in the middle ----
 

@@ -89,7 +89,8 @@ void expect_plain_text(JudgeRule rule, const SamplerConfig& sampler) {
     auto r = w.recalibrator();
     for (int round = 0; round < 2; ++round) {  // with an empty bank, then with what it learned
       std::vector<trace::StepEvent> events;
-      EXPECT_EQ(decode_answer(w, w.config(Mode::kDrift, rule, sampler, r.get()), &events), plain) << "drift, seed " << seed << ", round " << round;
+      EXPECT_EQ(decode_answer(w, w.config(Mode::kDrift, rule, sampler, r.get()), &events), plain)
+          << "drift, seed " << seed << ", round " << round;
       thanks_to_bank += bank_accepted(events);
     }
   }
@@ -117,7 +118,8 @@ void expect_same_events(const std::vector<trace::StepEvent>& a, const std::vecto
       EXPECT_EQ(x.accepted, y.accepted);
       EXPECT_EQ(x.from_bank, y.from_bank);
       EXPECT_EQ(x.gain, y.gain);
-      EXPECT_EQ(std::memcmp(&x.overlap, &y.overlap, sizeof x.overlap), 0) << x.overlap << " and " << y.overlap << ", seed " << seed << ", step " << i;
+      EXPECT_EQ(std::memcmp(&x.overlap, &y.overlap, sizeof x.overlap), 0)
+          << x.overlap << " and " << y.overlap << ", seed " << seed << ", step " << i;
     }
     ASSERT_EQ(a[i].emitted.size(), b[i].emitted.size());
     for (std::size_t j = 0; j < a[i].emitted.size(); ++j) {
@@ -307,8 +309,8 @@ TEST(EngineCalls, DriftCostsWhatStaticCosts) {
 // ---- the k-th engine call fails ----
 
 bool same_image(const bank::BankImage& a, const bank::BankImage& b) {
-  return a.size == b.size && a.use_counter == b.use_counter && a.lengths == b.lengths && a.counts == b.counts && a.last_used == b.last_used &&
-         a.errors == b.errors && a.tokens == b.tokens && a.values == b.values && a.keys == b.keys;
+  return a.size == b.size && a.use_counter == b.use_counter && a.lengths == b.lengths && a.counts == b.counts &&
+         a.last_used == b.last_used && a.errors == b.errors && a.tokens == b.tokens && a.values == b.values && a.keys == b.keys;
 }
 
 // Runs two sequences of one batch with a fault; true if it fired. Whatever failed: a clean status, nothing learned or emitted.
@@ -324,7 +326,8 @@ bool run_with_fault(World& w, bool in_target, testing::Fault fault, std::uint64_
     for (auto& s : sequences) stepper.close(*s);
     auto again = target.open();  // everything was given back: slot 0 is free in both engines
     auto draft_again = draft.open();
-    EXPECT_TRUE(again.is_ok() && *again == 0 && draft_again.is_ok() && *draft_again == 0) << "a sequence leaked, fault at call " << at;
+    EXPECT_TRUE(again.is_ok() && *again == 0 && draft_again.is_ok() && *draft_again == 0)
+        << "a sequence leaked, fault at call " << at;
   };
   for (std::uint64_t name : {1u, 2u}) {
     SequenceConfig c = w.config(Mode::kDrift, JudgeRule::kRejection, at_temperature(0.8f), r.get());
@@ -370,7 +373,8 @@ bool run_with_fault(World& w, bool in_target, testing::Fault fault, std::uint64_
     EXPECT_TRUE(same_image(before, bank::Snapshot::copy(r->bank()))) << "the bank changed, fault at call " << at;
     EXPECT_EQ(gains, r->gains().save());
     EXPECT_EQ(r->staged(), 0u) << "a lesson is left for the next commit, fault at call " << at;
-    for (std::size_t i = 0; i < running.size(); ++i) EXPECT_EQ(running[i]->tokens().size(), lengths[i]) << "something was emitted";
+    for (std::size_t i = 0; i < running.size(); ++i)
+      EXPECT_EQ(running[i]->tokens().size(), lengths[i]) << "something was emitted";
     for (const trace::StepEvent& e : events) EXPECT_TRUE(e.emitted.empty());
     close_all();
     return true;
