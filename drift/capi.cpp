@@ -109,6 +109,7 @@ void fill(const drift::recal::RecalConfig& c, drift_options* out) {
   out->weights = static_cast<std::uint32_t>(c.weights);
   out->support_rule = static_cast<std::uint32_t>(c.support);
   out->renormalise = c.renormalise ? 1 : 0;
+  out->centre = c.centre ? 1 : 0;
   out->sigma = c.sigma;
   out->tau = c.bank.tau;
   out->eta = c.bank.eta;
@@ -133,6 +134,7 @@ Status read_options(const drift_options* in, drift::recal::RecalConfig& c) {
   DRIFT_TRY(read_enum(o.weights, 1, "options.weights", c.weights));
   DRIFT_TRY(read_enum(o.support_rule, 3, "options.support_rule", c.support));
   DRIFT_TRY(read_enum(o.renormalise, 1, "options.renormalise", c.renormalise));
+  DRIFT_TRY(read_enum(o.centre, 1, "options.centre", c.centre));
   c.sigma = o.sigma;
   c.bank.tau = o.tau;
   c.bank.eta = o.eta;

@@ -68,6 +68,7 @@ typedef struct drift_options {
   uint32_t weights;      /* drift_weight_rule */
   uint32_t support_rule; /* drift_support_rule */
   uint32_t renormalise;  /* 0 or 1: renormalise log-probabilities on the support */
+  uint32_t centre;       /* 0 or 1: residuals relative to all tokens outside the support; not with renormalise */
   float sigma;           /* kernel width over cosine distance; (0, 10] */
   float tau;             /* cosine from which an entry is updated; [-1, 1] */
   float eta;             /* update rate; (0, 1] */

@@ -19,6 +19,7 @@ RecalConfig RecalConfig::seed() {
   c.gain = GainRule::kFixed;
   c.weights = WeightRule::kSum;
   c.support = SupportRule::kIntersection;
+  c.centre = false;
   return c;
 }
 
@@ -31,6 +32,9 @@ Status RecalConfig::validate() const {
   DRIFT_TRY(within("sigma", sigma, sigma > 0.0f && sigma <= 10.0f, "above 0 and at most 10"));
   DRIFT_TRY(within("lambda", lambda, lambda >= 0.0f && lambda <= 10.0f, "between 0 and 10"));
   DRIFT_TRY(within("clip", clip, clip > 0.0f && clip <= 100.0f, "above 0 and at most 100"));
+  if (renormalise && centre) {
+    return {Code::kInvalid, "renormalise and centre are both on; they exclude each other: switch centre off to renormalise"};
+  }
   return Status::ok();
 }
 

@@ -33,9 +33,9 @@ struct RecalConfig {
   bool renormalise = false;  // log-probabilities renormalised on the support before they are subtracted
   // Residuals are taken relative to all tokens outside the support: r(v) - log(P(outside) / Q(outside)). Then the bias gives the
   // outside its true share, and "not stored" truly means 0. Without it, log Z_q / Z_p falls on the stored tokens alone.
-  bool centre = false;
+  bool centre = true;
 
-  // The seed's own rule: lambda 0.6 everywhere, plain kernel sum, shared top m.
+  // The seed's own rule: lambda 0.6 everywhere, plain kernel sum, shared top m, residuals as they are.
   static RecalConfig seed();
   // Fails with kInvalid naming the field, its value and its bounds; bank fields included.
   Status validate() const;

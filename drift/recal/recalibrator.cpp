@@ -118,7 +118,7 @@ void Recalibrator::residual(std::span<const float> draft_logits, std::span<const
                             spec::SparseResidual& out) {
   choose_support(draft_logits, target_logits);
   double log_zp, log_zq;
-  if (config_.renormalise && !config_.centre && !support_.empty()) {
+  if (config_.renormalise && !support_.empty()) {
     std::vector<float> on_support(support_.size());
     const auto normaliser = [&](std::span<const float> logits) {
       for (std::size_t i = 0; i < support_.size(); ++i) on_support[i] = logits[static_cast<std::size_t>(support_[i])];

@@ -26,6 +26,7 @@ RecalConfig small() {
   c.neighbors = 4;
   c.gain = GainRule::kFixed;
   c.lambda = 1.0f;
+  c.centre = false;
   return c;
 }
 

@@ -195,7 +195,9 @@ TEST(Systematic, SparseSupportMatch) { expect_near_oracle(kMatchWarm, kSparse, 3
 TEST(Systematic, SparseSupportRejection) { expect_near_oracle(kRejectionWarm, kSparse, 32, true); }
 
 TEST(Systematic, SparseSupportWithoutCentringHelpsButStaysShort) {
-  auto r = recal::Recalibrator::create(config_of(kSparse, recal::GainRule::kEarned, 32));
+  recal::RecalConfig config = config_of(kSparse, recal::GainRule::kEarned, 32);
+  config.centre = false;
+  auto r = recal::Recalibrator::create(config);
   ASSERT_TRUE(r.is_ok());
   const double fixed_draft = acceptance_after_learning(kSparse, draft_of(kSparse), Mode::kStatic, kRejectionWarm, nullptr);
   const double got = acceptance_after_learning(kSparse, draft_of(kSparse), Mode::kDrift, kRejectionWarm, r->get());
