@@ -36,6 +36,7 @@ inline Summary summarise(const std::vector<double>& samples) {
 // Options of all benchmarks: --smoke, --json FILE, --n LIST, --d LIST (comma-separated), --rounds R.
 struct Options {
   bool smoke = false;
+  bool fresh = false;  // bench_snapshot only
   std::string json;
   std::vector<std::uint32_t> n, d;
   int rounds = 9;
@@ -56,6 +57,8 @@ inline Options parse_options(int argc, char** argv) {
     const bool has_value = i + 1 < argc;
     if (name == "--smoke")
       options.smoke = true;
+    else if (name == "--fresh")
+      options.fresh = true;
     else if (name == "--json" && has_value)
       options.json = argv[++i];
     else if (name == "--n" && has_value)
@@ -65,7 +68,7 @@ inline Options parse_options(int argc, char** argv) {
     else if (name == "--rounds" && has_value)
       options.rounds = std::max(1, std::atoi(argv[++i]));
     else {
-      std::fprintf(stderr, "usage: %s [--smoke] [--json FILE] [--n LIST] [--d LIST] [--rounds R]\n", argv[0]);
+      std::fprintf(stderr, "usage: %s [--smoke] [--fresh] [--json FILE] [--n LIST] [--d LIST] [--rounds R]\n", argv[0]);
       std::exit(2);
     }
   }

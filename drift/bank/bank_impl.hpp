@@ -70,7 +70,7 @@ Status check_image(const BankImage& image, const KeyIndex& keys);
 
 struct Snapshot::Impl {
   // Copies the small arrays at once (20 bytes an entry) and makes room for the rest. May throw std::bad_alloc.
-  explicit Impl(const Bank::Impl& source);
+  Impl(const Bank::Impl& source, BankImage room);
   ~Impl();
   void attach(Bank::Impl& owner);
   void detach();

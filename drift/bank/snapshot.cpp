@@ -9,7 +9,20 @@
 #include "drift/base/huge_pages.hpp"
 
 namespace drift::bank {
-Snapshot::Impl::Impl(const Bank::Impl& source) : bank(&source) {
+namespace {
+
+// Grows every array to what a full bank needs and touches all of it, then empties it: the memory stays.
+template <class T>
+void touch_whole(std::vector<T>& array, std::size_t size) {
+  array.reserve(size);
+  advise_huge_pages(array.data(), size * sizeof(T));
+  array.resize(size);
+  array.clear();
+}
+
+}  // namespace
+
+Snapshot::Impl::Impl(const Bank::Impl& source, BankImage room) : bank(&source), image(std::move(room)) {
   image.config = source.config;
   image.size = source.size;
   image.use_counter = source.use_counter;
@@ -20,7 +33,10 @@ Snapshot::Impl::Impl(const Bank::Impl& source) : bank(&source) {
   image.counts.assign(source.counts.data(), source.counts.data() + n);
   image.last_used.assign(source.last_used.data(), source.last_used.data() + n);
   image.errors.assign(source.errors.data(), source.errors.data() + n);
-  // Reserved, not resized: pages are touched when advance() fills them.
+  // Reserved, not resized: without a room, pages are touched when advance() fills them.
+  image.tokens.clear();
+  image.values.clear();
+  image.keys.clear();
   image.tokens.reserve(n * support);
   image.values.reserve(n * support);
   image.keys.reserve(n * key_bytes);
@@ -93,11 +109,30 @@ void Snapshot::Impl::before_change(EntryId id) {
 Snapshot::Snapshot(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Snapshot::~Snapshot() = default;
 
-Result<std::unique_ptr<Snapshot>> Snapshot::start(Bank& bank) {
+Result<BankImage> Snapshot::room(const BankConfig& config) {
+  DRIFT_TRY(config.validate());
+  const std::size_t n = config.capacity;
+  const std::size_t key_bytes = n * config.key_dim * (config.key_type == KeyType::kF16 ? sizeof(std::uint16_t) : sizeof(float));
+  try {
+    BankImage room;
+    touch_whole(room.lengths, n);
+    touch_whole(room.counts, n);
+    touch_whole(room.last_used, n);
+    touch_whole(room.errors, n);
+    touch_whole(room.tokens, n * config.support);
+    touch_whole(room.values, n * config.support);
+    touch_whole(room.keys, key_bytes);
+    return room;
+  } catch (const std::bad_alloc&) {
+    return {Code::kLimit, "snapshot: no memory for a copy of a bank of " + std::to_string(config.bytes()) + " bytes"};
+  }
+}
+
+Result<std::unique_ptr<Snapshot>> Snapshot::start(Bank& bank, BankImage room) {
   if (bank.impl_->snapshot != nullptr)
     return {Code::kBusy, "snapshot: one is already running on this bank; wait until it is done"};
   try {
-    auto impl = std::make_unique<Impl>(*bank.impl_);
+    auto impl = std::make_unique<Impl>(*bank.impl_, std::move(room));
     impl->attach(*bank.impl_);
     if (impl->done()) impl->advance(0);  // an empty bank
     return std::unique_ptr<Snapshot>(new Snapshot(std::move(impl)));
@@ -118,7 +153,7 @@ BankImage Snapshot::take() {
 }
 
 BankImage Snapshot::copy(const Bank& bank) {
-  Impl impl(*bank.impl_);
+  Impl impl(*bank.impl_, {});
   impl.advance(~std::size_t{0});
   return std::move(impl.image);
 }

@@ -4,8 +4,8 @@
 // be changed by commit() is copied first. When done() the image equals the bank at start(), bit for bit.
 // Threads: start, advance and the bank's commits on the bank's thread; take() the image anywhere once done().
 // Cost: start() copies 20 bytes an entry, advance(budget) about `budget` bytes (at least one entry); one snapshot per bank at
-// a time. The image and a side buffer for changed entries are reserved whole, but their pages are touched only as they fill, so
-// the price of fresh pages is paid in advance() and bounded by its budget. Figures: docs/performance.md.
+// a time. Without a room() the pages of the image are fresh when advance() fills them, and on a virtual machine one fresh page can
+// cost milliseconds: programs that mind their slowest step prepare a room off the bank's thread. Figures: docs/performance.md.
 #pragma once
 
 #include <memory>
@@ -19,9 +19,13 @@ inline constexpr std::size_t kSnapshotStepBytes = std::size_t{1} << 20;
 
 class Snapshot {
  public:
-  // Allocates the image (touches no page yet beyond what the allocator does). Fails with kBusy if one is running on this bank,
-  // kLimit if memory cannot be had.
-  static Result<std::unique_ptr<Snapshot>> start(Bank& bank);
+  // Memory for an image of a full bank, every page of it touched. Make it on another thread and hand it to start(): fresh pages
+  // can cost ten times what copying into them does. The image that take() gave may serve again in the same way.
+  // Fails as BankConfig::validate(); kLimit if memory cannot be had.
+  static Result<BankImage> room(const BankConfig& config);
+  // Allocates what `room` lacks (nothing of it is touched yet). Fails with kBusy if a snapshot is running on this bank, kLimit if
+  // memory cannot be had.
+  static Result<std::unique_ptr<Snapshot>> start(Bank& bank, BankImage room = {});
   ~Snapshot();
   // Copies the next entries, about budget_bytes of them and at least one. Does nothing once done().
   void advance(std::size_t budget_bytes);

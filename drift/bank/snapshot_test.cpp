@@ -52,6 +52,23 @@ TEST(Snapshot, EqualsTheMomentItBegan) {
   }
 }
 
+TEST(Snapshot, WithARoomIsTheSameAndKeepsItsMemory) {
+  std::mt19937 rng(4);
+  const BankConfig config = test::small_config();
+  auto bank = random_bank(config, 8, rng);
+  const BankImage want = Snapshot::copy(*bank);
+  BankImage room = Snapshot::room(config).value();
+  for (int again = 0; again < 2; ++again) {  // the second time in the memory of the first image, content and all
+    const std::byte* const memory = room.keys.data();
+    auto snapshot = Snapshot::start(*bank, std::move(room)).value();
+    while (!snapshot->done()) snapshot->advance(1);
+    room = snapshot->take();
+    EXPECT_EQ(room.keys.data(), memory);
+    test::expect_equal(room, want);
+  }
+  EXPECT_EQ(Snapshot::room({}).status().code(), Code::kInvalid) << "a config without a key width";
+}
+
 TEST(Snapshot, OneAtATime) {
   std::mt19937 rng(1);
   auto bank = random_bank(test::small_config(), 8, rng);
