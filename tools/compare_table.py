@@ -74,7 +74,7 @@ def main():
         curves = sorted((r["cost_curve"][model]["ms"] for r in reports), key=lambda ms: ms[0])
         middle = curves[len(curves) // 2]
         print(f"| {model} | " + " | ".join(f"{ms / middle[0]:.2f}" for ms in middle) + f" | {middle[0]:.0f} |")
-    loads = [f"{r['load_average_before']:.1f}" for r in reports]
+    loads = [f"{r['load_average_before'][0]:.1f}" for r in reports]
     machine = reports[0]["machine"]
     print(f"\n{machine['cpu']}, {machine['threads']} threads, ggml {machine['ggml_flags']}, DRIFT kernels {machine['highway_target']}; "
           f"load average before each run {', '.join(loads)}; drift {reports[0]['drift_version']}.")
