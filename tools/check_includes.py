@@ -143,7 +143,7 @@ SELF_TEST = [
     ("drift/bank/a.cpp", '#include "bank.hpp"\n', "the include path is the repository root"),
     ("cli/run.cpp", '#include "drift/decode/stepper.hpp"\n', None),
     ("docs/a.md", _join("see /", "work/shared\n"), "a machine path"),
-    ("docs/a.md", "see docs/work/shared and network/root/\n", None),
+    ("docs/a.md", _join("see docs/", "work/shared and network/", "root/\n"), None),
     ("tools/a.sh", _join("curl https://pypi.", "org/simple\n"), "a package-registry host"),
 ]
 
