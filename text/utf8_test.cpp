@@ -18,6 +18,20 @@ TEST(Utf8, ValidPrefixNamesTheFirstBadByte) {
   EXPECT_EQ(valid_prefix("a\xE4\xBD"), 1u) << "cut";
 }
 
+TEST(Utf8, ValidPrefixOfEveryKindOfBadByte) {
+  EXPECT_EQ(valid_prefix(""), 0U);
+  EXPECT_EQ(valid_prefix("plain"), 5U);
+  EXPECT_EQ(valid_prefix("h\xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80"), 12U);
+  EXPECT_EQ(valid_prefix("ab\xff"), 2U);
+  EXPECT_EQ(valid_prefix("\x80"), 0U) << "a continuation byte alone";
+  EXPECT_EQ(valid_prefix("a\xc3"), 1U) << "cut in a character";
+  EXPECT_EQ(valid_prefix("\xc0\xaf"), 0U) << "overlong";
+  EXPECT_EQ(valid_prefix("\xe0\x80\xaf"), 0U) << "overlong";
+  EXPECT_EQ(valid_prefix("\xed\xa0\x80"), 0U) << "surrogate";
+  EXPECT_EQ(valid_prefix("\xf4\x90\x80\x80"), 0U) << "beyond U+10FFFF";
+  EXPECT_EQ(valid_prefix("\xf0\x9f\x98"), 0U) << "cut in a character";
+}
+
 TEST(Utf8Hold, EveryCutOfATextComesOutWhole) {
   const std::string text = "na\xC3\xAFve \xE4\xBD\xA0\xE5\xA5\xBD \xF0\x9F\x98\x80.";
   for (std::size_t cut = 0; cut <= text.size(); ++cut) {

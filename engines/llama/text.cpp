@@ -9,35 +9,17 @@
 #include <exception>
 #include <limits>
 
+#include "text/utf8.hpp"
+
 namespace drift::engine {
 namespace {
-
-// The length of the well-formed UTF-8 character at the front of `text` (not empty), or 0. Ranges: Unicode standard, table 3-7.
-std::size_t utf8_length(std::string_view text) {
-  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
-  const auto in = [&](std::size_t i, unsigned low, unsigned high) {
-    return i < text.size() && byte(i) >= low && byte(i) <= high;
-  };
-  const unsigned first = byte(0);
-  if (first < 0x80) return 1;
-  if (first >= 0xC2 && first <= 0xDF) return in(1, 0x80, 0xBF) ? 2 : 0;
-  if (first >= 0xE0 && first <= 0xEF) {
-    const bool second = in(1, first == 0xE0 ? 0xA0 : 0x80, first == 0xED ? 0x9F : 0xBF);
-    return second && in(2, 0x80, 0xBF) ? 3 : 0;
-  }
-  if (first >= 0xF0 && first <= 0xF4) {
-    const bool second = in(1, first == 0xF0 ? 0x90 : 0x80, first == 0xF4 ? 0x8F : 0xBF);
-    return second && in(2, 0x80, 0xBF) && in(3, 0x80, 0xBF) ? 4 : 0;
-  }
-  return 0;
-}
 
 Status check_text(std::string_view text, const char* what) {
   if (text.size() > kTextBytesMax) {
     return Status(Code::kLimit, std::string(what) + " has " + std::to_string(text.size()) + " bytes; at most " +
                                     std::to_string(kTextBytesMax) + " are taken");
   }
-  const std::size_t valid = valid_utf8_prefix(text);
+  const std::size_t valid = text::valid_prefix(text);
   if (valid < text.size()) {
     return Status(Code::kInvalid,
                   std::string(what) + " is not valid UTF-8 at byte " + std::to_string(valid) + "; convert it first");
@@ -95,16 +77,6 @@ Status check_special(const char* what, const llama_vocab* target, Token of_targe
 }
 
 }  // namespace
-
-std::size_t valid_utf8_prefix(std::string_view text) {
-  std::size_t at = 0;
-  while (at < text.size()) {
-    const std::size_t length = utf8_length(text.substr(at));
-    if (length == 0) return at;
-    at += length;
-  }
-  return at;
-}
 
 Result<std::vector<Token>> LlamaText::tokenize(std::string_view text, bool add_special, bool parse_special) const {
   DRIFT_TRY(check_text(text, "the text"));

@@ -21,9 +21,6 @@ struct ChatMessage {
   std::string content;
 };
 
-// The offset of the first byte that is not well-formed UTF-8 (overlong forms and surrogates are not), or text.size().
-std::size_t valid_utf8_prefix(std::string_view text);
-
 class LlamaText {
  public:
   explicit LlamaText(std::shared_ptr<const LlamaModel> model) : model_(std::move(model)) {}

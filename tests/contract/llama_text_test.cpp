@@ -17,20 +17,6 @@
 namespace drift::engine {
 namespace {
 
-TEST(LlamaUtf8, FindsTheFirstBadByte) {
-  EXPECT_EQ(valid_utf8_prefix(""), 0U);
-  EXPECT_EQ(valid_utf8_prefix("plain"), 5U);
-  EXPECT_EQ(valid_utf8_prefix("h\xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80"), 12U);
-  EXPECT_EQ(valid_utf8_prefix("ab\xff"), 2U);
-  EXPECT_EQ(valid_utf8_prefix("\x80"), 0U) << "a continuation byte alone";
-  EXPECT_EQ(valid_utf8_prefix("a\xc3"), 1U) << "cut in a character";
-  EXPECT_EQ(valid_utf8_prefix("\xc0\xaf"), 0U) << "overlong";
-  EXPECT_EQ(valid_utf8_prefix("\xe0\x80\xaf"), 0U) << "overlong";
-  EXPECT_EQ(valid_utf8_prefix("\xed\xa0\x80"), 0U) << "surrogate";
-  EXPECT_EQ(valid_utf8_prefix("\xf4\x90\x80\x80"), 0U) << "beyond U+10FFFF";
-  EXPECT_EQ(valid_utf8_prefix("\xf0\x9f\x98"), 0U) << "cut in a character";
-}
-
 class LlamaTexts : public testing::Test {
  protected:
   void SetUp() override {
