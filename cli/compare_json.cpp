@@ -1,13 +1,11 @@
 // The file that --json writes. docs/compare-format.md describes every field; the schema's number rises when one changes.
 #include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "cli/compare.hpp"
+#include "cli/json_fields.hpp"
 
 namespace drift::cli {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 // JSON knows no infinity: null.
 Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
@@ -16,37 +14,12 @@ double per_step(std::int64_t ns, const trace::Metrics& m) {
   return m.steps > 0 ? static_cast<double>(ns) / static_cast<double>(m.steps) : 0;
 }
 
-// Fields of a fold over steps, the same for a mode, a domain and a prompt.
-void put_metrics(Json& out, const trace::Metrics& m) {
-  out["tokens"] = m.tokens;
-  out["steps"] = m.steps;
-  out["drafted"] = m.drafted;
-  out["accepted"] = m.accepted;
-  out["accepted_bank"] = m.accepted_bank;
-  out["acceptance"] = m.acceptance();
-  out["acceptance_conditional"] = m.acceptance_conditional();
-  out["mean_accepted_per_block"] = m.mean_accepted_per_block();
-  out["time_ms"] = static_cast<double>(m.times.total_ns) * 1e-6;
-  out["tokens_per_s"] = m.tokens_per_s();
-}
-
 Json curve_json(const std::optional<control::CostCurve>& curve) {
   if (!curve) return nullptr;
   Json out;
   out["depth"] = curve->depth;
   out["repeats"] = curve->repeats;
   out["ms"] = curve->ms;
-  return out;
-}
-
-Json model_json(const engine::ModelInfo& info) {
-  Json out;
-  out["name"] = info.name;
-  out["arch"] = info.arch;
-  out["content_hash"] = info.content_hash;
-  out["weight_bytes"] = info.weight_bytes;
-  out["vocab"] = info.vocab;
-  out["hidden_width"] = info.hidden_width;
   return out;
 }
 
@@ -139,12 +112,7 @@ std::string report_json(const CompareOptions& options, const CompareResult& resu
   out["partial"] = result.partial;
   out["runs_done"] = result.done_runs;
   out["runs_planned"] = result.all_runs;
-  out["machine"] = {{"cpu", result.machine.cpu},
-                    {"hardware_threads", result.machine.hardware_threads},
-                    {"threads", result.machine.threads},
-                    {"ggml_flags", result.machine.ggml_flags},
-                    {"llama_build", result.machine.llama_build},
-                    {"highway_target", result.machine.highway_target}};
+  out["machine"] = machine_json(result.machine);
   out["load_average_before"] = result.load_before;
   out["load_average_after"] = result.load_after;
   out["load_s"] = result.load_s;
@@ -153,11 +121,7 @@ std::string report_json(const CompareOptions& options, const CompareResult& resu
   out["draft"] = result.has_draft ? model_json(result.draft) : Json(nullptr);
   out["vocab"] = result.vocab;
   out["context"] = result.context;
-  out["sampler"] = {{"temperature", options.sampler.temperature},
-                    {"top_k", options.sampler.top_k},
-                    {"top_p", options.sampler.top_p},
-                    {"min_p", options.sampler.min_p},
-                    {"seed", options.seed}};
+  out["sampler"] = sampler_json(options.sampler, options.seed);
   out["settings"] = {{"prompts", options.prompt_files.size()},
                      {"split", options.split},
                      {"limit", options.limit},

@@ -5,10 +5,10 @@
 #include <array>
 #include <iterator>
 #include <memory>
-#include <nlohmann/json.hpp>
 
 #include "cli/console.hpp"
 #include "cli/exit_codes.hpp"
+#include "cli/json_fields.hpp"
 #include "cli/machine.hpp"
 #include "cli/options.hpp"
 #include "cli/pair.hpp"
@@ -41,7 +41,16 @@ struct Findings {
   Machine machine;
 };
 
-using Json = nlohmann::ordered_json;
+std::uint64_t kv_bytes(const Findings& f, const engine::ModelInfo& model) { return model.kv_bytes_per_token * f.context; }
+
+// What the pair takes when its context and its bank are full. Not counted: the working memory of a pass.
+std::string memory_line(const Findings& f) {
+  const auto giga = [](std::uint64_t bytes) { return static_cast<double>(bytes) * 1e-9; };
+  const std::uint64_t weights = f.target.weight_bytes + f.draft.weight_bytes;
+  const std::uint64_t kv = kv_bytes(f, f.target) + kv_bytes(f, f.draft), bank = f.recal.bank.bytes();
+  return fmt::format("memory   weights {:.2f} GB, KV {:.2f} GB at a context of {}, bank {:.2f} GB: {:.2f} GB in all\n",
+                     giga(weights), giga(kv), f.context, giga(bank), giga(weights + kv + bank));
+}
 
 std::string alpha_text(double alpha) {
   return alpha > 1 ? "none: it loses even if every proposal stands" : fmt::format("{:.2f}", alpha);
@@ -81,8 +90,9 @@ std::string text_of(const Findings& f) {
   model("target", f.target);
   model("draft", f.draft);
   fmt::format_to(out, "together {} tokens in common; context {}\n", f.vocab, f.context);
-  fmt::format_to(out, "bank     {} entries of {} tokens, keys of {} numbers: {:.1f} MB when full\n\n", f.recal.bank.capacity,
+  fmt::format_to(out, "bank     {} entries of {} tokens, keys of {} numbers: {:.1f} MB when full\n", f.recal.bank.capacity,
                  f.recal.bank.support, f.recal.bank.key_dim, static_cast<double>(f.recal.bank.bytes()) * 1e-6);
+  text += memory_line(f) + "\n";
   text += curve_table(f.target_curve, &f.draft_curve);
   fmt::format_to(out,
                  "(medians of {} at {} tokens in the context)\n\nbreak-even conditional acceptance, and the speed-up if every "
@@ -97,22 +107,16 @@ std::string text_of(const Findings& f) {
 }
 
 std::string json_of(const Findings& f) {
-  const auto model = [](const engine::ModelInfo& m) {
-    return Json{{"name", m.name},
-                {"arch", m.arch},
-                {"vocab", m.vocab},
-                {"hidden_width", m.hidden_width},
-                {"weight_bytes", m.weight_bytes}};
+  const auto model = [&](const engine::ModelInfo& m) {
+    Json out = model_json(m);
+    out.erase("content_hash");  // hashing gigabytes is not what one asks a doctor for
+    out["kv_bytes"] = kv_bytes(f, m);
+    return out;
   };
   Json out;
   out["schema"] = "drift.doctor/1";
   out["drift_version"] = program_version();
-  out["machine"] = {{"cpu", f.machine.cpu},
-                    {"hardware_threads", f.machine.hardware_threads},
-                    {"threads", f.machine.threads},
-                    {"ggml_flags", f.machine.ggml_flags},
-                    {"llama_build", f.machine.llama_build},
-                    {"highway_target", f.machine.highway_target}};
+  out["machine"] = machine_json(f.machine);
   out["target"] = model(f.target);
   out["draft"] = model(f.draft);
   out["vocab"] = f.vocab;

@@ -49,6 +49,10 @@ class Runner {
       note("--show-draft shows colours on a terminal only; --color always forces them");
   }
 
+  ~Runner() { close(); }
+  Runner(const Runner&) = delete;
+  Runner& operator=(const Runner&) = delete;
+
   // The prompt as tokens. Fails with kInvalid, kLimit, kUnsupported.
   Result<std::vector<Token>> frame(const std::vector<engine::ChatMessage>& messages, bool chat) const {
     std::string text = messages.back().content;
@@ -70,20 +74,34 @@ class Runner {
     });
     if (colours_ && !legend_shown_) write_out(colour_legend());
     legend_shown_ = true;
-    DRIFT_ASSIGN(auto sequence, stepper_.open(prompt, config(mode_, options_.generate)));
-    Status status = decode(*sequence, stream, turn);
+    DRIFT_TRY(begin(prompt));
+    Status status = decode(*sequence_, stream, turn);
     stream.finish();
     turn.text = stream.text();
     if (status.is_ok() && mode_ != Mode::kOff && !plain_ms_ && turn.metrics.tokens >= kEnoughTokens && !interrupted())
-      status = measure_plain(*sequence);
+      status = measure_plain(*sequence_);
     turn.plain_ms = plain_ms_;
-    stepper_.close(*sequence);
-    if (!status.is_ok()) return status;
+    if (!status.is_ok()) {  // a sequence that failed is of no more use
+      close();
+      return status;
+    }
     return turn;
   }
 
  private:
   static constexpr std::uint64_t kEnoughTokens = 16;  // below that a speed means nothing
+
+  // The first turn opens the sequence; a later one goes on in it, so that only what is new is prefilled.
+  Status begin(const std::vector<Token>& prompt) {
+    if (sequence_) return stepper_.restart(*sequence_, prompt, config(mode_, options_.generate));
+    DRIFT_ASSIGN(sequence_, stepper_.open(prompt, config(mode_, options_.generate)));
+    return Status::ok();
+  }
+
+  void close() {
+    if (sequence_) stepper_.close(*sequence_);
+    sequence_.reset();
+  }
 
   decode::SequenceConfig config(Mode mode, std::int64_t max_tokens) {
     decode::SequenceConfig config;
@@ -165,6 +183,7 @@ class Runner {
   Pair& pair_;
   BankSession* bank_;
   decode::Stepper stepper_;
+  std::unique_ptr<decode::Sequence> sequence_;
   RngStream choices_;
   bool colours_ = false, legend_shown_ = false;
   std::uint64_t turns_ = 0;

@@ -1,8 +1,8 @@
 #include <fmt/format.h>
 
 #include <iterator>
-#include <nlohmann/json.hpp>
 
+#include "cli/json_fields.hpp"
 #include "cli/machine.hpp"
 #include "cli/run.hpp"
 
@@ -38,7 +38,6 @@ std::string figures_line(const Turn& turn, decode::Mode mode) {
 
 std::string run_json(const RunOptions& options, const Pair& pair, decode::Mode mode, const Turn& turn,
                      std::uint64_t bank_entries) {
-  using Json = nlohmann::ordered_json;
   const trace::Metrics& m = turn.metrics;
   const auto factor = plain_factor(turn);
   Json out;
@@ -49,24 +48,12 @@ std::string run_json(const RunOptions& options, const Pair& pair, decode::Mode m
   out["mode"] = mode_name(mode);
   out["settings"] = Json::object();
   for (const auto& [key, value] : effective_settings(options.settings, mode)) out["settings"][key] = value;
-  out["sampler"] = {{"temperature", options.sampler.temperature},
-                    {"top_k", options.sampler.top_k},
-                    {"top_p", options.sampler.top_p},
-                    {"min_p", options.sampler.min_p},
-                    {"seed", options.seed}};
+  out["sampler"] = sampler_json(options.sampler, options.seed);
   out["text"] = turn.text;
   out["ending"] = turn.ending;
   out["prompt_tokens"] = turn.prompt_tokens;
   out["prefill_ms"] = turn.prefill_ms;
-  out["tokens"] = m.tokens;
-  out["steps"] = m.steps;
-  out["drafted"] = m.drafted;
-  out["accepted"] = m.accepted;
-  out["accepted_bank"] = m.accepted_bank;
-  out["acceptance"] = m.acceptance();
-  out["acceptance_conditional"] = m.acceptance_conditional();
-  out["mean_accepted_per_block"] = m.mean_accepted_per_block();
-  out["tokens_per_s"] = m.tokens_per_s();
+  put_metrics(out, m);
   out["overhead_fraction"] = m.overhead_fraction();
   out["plain_ms_per_token"] = turn.plain_ms ? Json(*turn.plain_ms) : Json(nullptr);
   out["speedup"] = factor ? Json(1 / *factor) : Json(nullptr);

@@ -70,6 +70,7 @@ struct Stepper::Impl {
   }
 
   Status check(const SequenceConfig& config) const;
+  Status check(std::span<const Token> prompt, const SequenceConfig& config) const;
   int block_length(const Sequence& s) const;
   Status grow(std::vector<trace::StepEvent>& events, trace::StepTimes& times);
   Status draft_forward(int depth, trace::StepTimes& times);
@@ -118,20 +119,25 @@ Status Stepper::Impl::check(const SequenceConfig& config) const {
   return Status::ok();
 }
 
-Result<std::unique_ptr<Sequence>> Stepper::open(std::span<const Token> prompt, const SequenceConfig& config) {
-  DRIFT_TRY(impl_->check(config));
+Status Stepper::Impl::check(std::span<const Token> prompt, const SequenceConfig& config) const {
+  DRIFT_TRY(check(config));
   if (prompt.empty()) return bad("the prompt is empty: there is nothing to continue");
-  std::size_t context = impl_->target_info.context;
-  if (config.mode != Mode::kOff) context = std::min(context, impl_->draft_info.context);
+  std::size_t context = target_info.context;
+  if (config.mode != Mode::kOff) context = std::min(context, draft_info.context);
   if (prompt.size() >= context) {
-    return Status(Code::kLimit, "the prompt has " + std::to_string(prompt.size()) + " tokens; the context holds " +
-                                    std::to_string(context) +
-                                    ", at least one of them for the answer. Use a larger context or a shorter prompt");
+    return {Code::kLimit, "the prompt has " + std::to_string(prompt.size()) + " tokens; the context holds " +
+                              std::to_string(context) +
+                              ", at least one of them for the answer. Use a larger context or a shorter prompt"};
   }
   for (Token t : prompt) {
-    if (t < 0 || static_cast<std::size_t>(t) >= impl_->common)
+    if (t < 0 || static_cast<std::size_t>(t) >= common)
       return bad("prompt token " + std::to_string(t) + " is outside the vocabulary");
   }
+  return Status::ok();
+}
+
+Result<std::unique_ptr<Sequence>> Stepper::open(std::span<const Token> prompt, const SequenceConfig& config) {
+  DRIFT_TRY(impl_->check(prompt, config));
   auto s = std::make_unique<Sequence>();
   s->config_ = config;
   s->tokens_.assign(prompt.begin(), prompt.end());
@@ -191,16 +197,24 @@ Status Stepper::prefill(Sequence& s) {
   return Status::ok();
 }
 
-Status Stepper::rewind(Sequence& s, const SequenceConfig& config) {
-  DRIFT_TRY(impl_->check(config));
-  const auto most = static_cast<Pos>(s.prompt_ - 1);
+Status Stepper::restart(Sequence& s, std::span<const Token> prompt, const SequenceConfig& config) {
+  DRIFT_TRY(impl_->check(prompt, config));
+  std::vector<Token> tokens(prompt.begin(), prompt.end());
+  // What the engines keep is always the start of tokens_. The last prompt token is left out: the first step needs its row.
+  const auto common = std::mismatch(s.tokens_.begin(), s.tokens_.end(), tokens.begin(), tokens.end()).first - s.tokens_.begin();
+  const auto most = static_cast<Pos>(std::min<std::size_t>(static_cast<std::size_t>(common), tokens.size() - 1));
   DRIFT_TRY(impl_->target.truncate(s.target_, std::min(most, impl_->target.length(s.target_))));
   if (s.draft_ >= 0) DRIFT_TRY(impl_->draft->truncate(s.draft_, std::min(most, impl_->draft->length(s.draft_))));
   s.config_ = config;
-  s.tokens_.resize(s.prompt_);
+  s.tokens_ = std::move(tokens);
+  s.prompt_ = s.tokens_.size();
   s.ending_ = Ending::kRunning;
   s.steps_ = 0;
   return Status::ok();
+}
+
+Status Stepper::rewind(Sequence& s, const SequenceConfig& config) {
+  return restart(s, std::span<const Token>(s.tokens_).first(s.prompt_), config);
 }
 
 // ---- the step ----

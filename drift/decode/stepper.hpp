@@ -64,7 +64,10 @@ class Stepper {
   // Feeds up to `max_tokens` of the prompt to the engines (they get all but its last token); sets done when nothing is left.
   Status prefill(Sequence& sequence, std::size_t max_tokens, bool& done);
   Status prefill(Sequence& sequence);  // all of it
-  // Starts over after the prompt with another config, keeping both engines' prompt KV: compare runs every mode on one prefill.
+  // Begins another text in the same sequence. What it has in common with the text before, from the start on, stays in both
+  // engines' KV memory: only the rest must be prefilled (the next turn of a chat). Fails as open() does, nothing is changed then.
+  Status restart(Sequence& sequence, std::span<const Token> prompt, const SequenceConfig& config);
+  // The same prompt again with another config: compare runs every mode on one prefill.
   Status rewind(Sequence& sequence, const SequenceConfig& config);
   // One step for all sequences, which must be distinct, prefilled and running. events[i] belongs to sequences[i].
   // On failure no token is emitted and nothing is learned; the sequences concerned end up unusable and must be closed.

@@ -330,7 +330,7 @@ TEST(Vocabulary, TheTargetsMayBeSmaller) {
   }
 }
 
-// ---- prefill and rewind ----
+// ---- prefill, rewind, restart ----
 
 TEST(Prefill, InPiecesEqualsAtOnce) {
   const std::vector<Token> prompt{1, 5, 2, 7, 3, 3, 9, 0, 11};
@@ -383,6 +383,54 @@ TEST(Rewind, EqualsAFreshSequence) {
       }
     }
   }
+}
+
+TEST(Restart, KeepsWhatBothTextsHaveInCommonAndEqualsAFreshSequence) {
+  for (const Mode mode : {Mode::kOff, Mode::kStatic, Mode::kDrift}) {
+    Rig rig, other;
+    rig.config.mode = other.config.mode = mode;
+    const std::vector<Token> first{1, 5, 2, 7};
+    auto s = rig.open(first);
+    ASSERT_TRUE(rig.stepper.prefill(*s).is_ok());
+    rig.run(*s);
+    // The next turn: all that was said, and a question; a text that parts early; one that is a mere start; another altogether.
+    std::vector<Token> next = first;
+    next.insert(next.end(), s->emitted().begin(), s->emitted().end());
+    next.push_back(3);
+    next.push_back(4);
+    for (const std::vector<Token>& prompt :
+         {next, std::vector<Token>{1, 5, 9}, std::vector<Token>{1, 5}, std::vector<Token>{8}}) {
+      std::size_t common = 0;
+      while (common < prompt.size() - 1 && common < s->tokens().size() && prompt[common] == s->tokens()[common]) ++common;
+      // The target lacks the last token of a text that ran full, the draft up to two.
+      const std::size_t lacks_at_most = common == s->tokens().size() ? 1 : 0;
+      auto bank = recal::Recalibrator::create(recal_config()), other_bank = recal::Recalibrator::create(recal_config());
+      rig.config.recal = bank->get();
+      other.config.recal = other_bank->get();
+      ASSERT_TRUE(rig.stepper.restart(*s, prompt, rig.config).is_ok());
+      const std::uint64_t before = rig.target.counters().tokens;
+      ASSERT_TRUE(rig.stepper.prefill(*s).is_ok());
+      EXPECT_LE(rig.target.counters().tokens - before, prompt.size() - 1 - common + lacks_at_most);
+      rig.run(*s);
+      auto fresh = other.open(prompt);
+      ASSERT_TRUE(other.stepper.prefill(*fresh).is_ok());
+      other.run(*fresh);
+      EXPECT_EQ(answer(*s), answer(*fresh));
+      EXPECT_EQ(s->prompt_size(), prompt.size());
+    }
+  }
+}
+
+TEST(Restart, ARefusalChangesNothing) {
+  Rig rig, other;
+  auto s = rig.open({1, 5, 2}), undisturbed = other.open({1, 5, 2});
+  ASSERT_TRUE(rig.stepper.prefill(*s).is_ok() && other.stepper.prefill(*undisturbed).is_ok());
+  EXPECT_EQ(rig.stepper.restart(*s, {}, rig.config).code(), Code::kInvalid);
+  EXPECT_EQ(rig.stepper.restart(*s, std::vector<Token>{static_cast<Token>(kVocab)}, rig.config).code(), Code::kInvalid);
+  EXPECT_EQ(rig.stepper.restart(*s, std::vector<Token>(100'000, 1), rig.config).code(), Code::kLimit);
+  rig.run(*s);
+  other.run(*undisturbed);
+  EXPECT_EQ(answer(*s), answer(*undisturbed));
 }
 
 // ---- events ----

@@ -41,6 +41,7 @@ struct ModelInfo {
   std::size_t max_sequences = 1;
   std::string content_hash;  // hex, of the model file's bytes and its adapters: binds a bank to a pair
   std::uint64_t weight_bytes = 0;
+  std::uint64_t kv_bytes_per_token = 0;  // of one sequence; 0: not known
   Capabilities can;
 };
 

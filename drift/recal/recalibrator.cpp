@@ -145,21 +145,6 @@ void Recalibrator::residual(std::span<const float> draft_logits, std::span<const
   }
 }
 
-// What each gain of the grid would have earned at this position, by what the judge rewards (method.md section 5).
-GainTable::Scores Recalibrator::rewards(const spec::SparseBias& bias, std::span<const float> draft_logits,
-                                        std::span<const float> target_logits, const Judging& judging) {
-  GainTable::Scores out{};
-  sampler_.apply(judging.sampler, target_logits, p_);
-  for (std::size_t i = 0; i < kGainGrid.size(); ++i) {
-    sampler_.apply(judging.sampler, draft_logits, bias, config_.lambda * kGainGrid[i], q_);
-    out[i] = judging.sampler.greedy() ? (p_.ids[0] == q_.ids[0] ? 1.0 : 0.0)
-             : judging.rejection      ? spec::overlap(p_, q_)
-                                      : spec::same_draw_chance(p_, q_);
-    out[i] = std::clamp(out[i], 0.0, 1.0);
-  }
-  return out;
-}
-
 Status Recalibrator::observe(const Lookup& found, const Bias& used, std::span<const float> draft_logits,
                              std::span<const float> target_logits, const Judging& judging) {
   const std::size_t vocab = config_.bank.vocab;
@@ -181,7 +166,7 @@ Status Recalibrator::observe(const Lookup& found, const Bias& used, std::span<co
   lesson.bin = found.bin;
   lesson.cls = {judging.rejection, judging.sampler.greedy()};
   lesson.scored = config_.gain == GainRule::kEarned && !used.bias.empty();
-  if (lesson.scored) lesson.rewards = rewards(used.bias, draft_logits, target_logits, judging);
+  if (lesson.scored) lesson.rewards = reward_.of(judging, used.bias, config_.lambda, draft_logits, target_logits);
   if (is_mutant(Mutant::kResidualFromBiased)) {
     biased_.assign(draft_logits.begin(), draft_logits.end());
     for (std::size_t i = 0; i < used.bias.size(); ++i)

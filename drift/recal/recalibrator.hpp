@@ -20,7 +20,7 @@
 #include "drift/recal/config.hpp"
 #include "drift/recal/gain.hpp"
 #include "drift/recal/keyer.hpp"
-#include "drift/spec/distribution.hpp"
+#include "drift/recal/reward.hpp"
 #include "drift/spec/sparse.hpp"
 
 namespace drift::recal {
@@ -38,12 +38,6 @@ struct Lookup {
 struct Bias {
   spec::SparseBias bias;
   float gain = 0.0f;
-};
-
-// How the request judges and samples: decides what a gain would have earned.
-struct Judging {
-  bool rejection = false;
-  spec::SamplerConfig sampler;
 };
 
 class Recalibrator {
@@ -83,8 +77,6 @@ class Recalibrator {
   struct Staged;
   explicit Recalibrator(const RecalConfig& config);
   void combine(const Lookup& lookup, spec::SparseBias& out) const;
-  GainTable::Scores rewards(const spec::SparseBias& bias, std::span<const float> draft_logits,
-                            std::span<const float> target_logits, const Judging& judging);
   void choose_support(std::span<const float> draft_logits, std::span<const float> target_logits);
 
   RecalConfig config_;
@@ -106,11 +98,10 @@ class Recalibrator {
   std::size_t staged_ = 0;
   std::vector<EntryId> touched_;
   std::vector<bank::Lesson> views_;
-  // scratch of residual() and rewards()
+  Reward reward_;
+  // scratch of residual() and combine()
   std::vector<Token> top_p_, top_q_, support_;
   std::vector<float> biased_;
-  spec::Sampler sampler_;
-  spec::Distribution p_, q_;
   mutable std::vector<std::pair<Token, float>> pairs_;
 };
 

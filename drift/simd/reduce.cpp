@@ -83,6 +83,9 @@ double log_sum_exp(const float* x, std::size_t size) { return scalar::log_sum_ex
 double exp_shifted(const float* x, std::size_t size, float max, float scale, float* out) {
   return scalar::exp_shifted({x, size}, max, scale, {out, size});
 }
+double min_sum(const float* a, const float* b, std::size_t size, float scale) {
+  return scalar::min_sum({a, size}, {b, size}, scale);
+}
 std::size_t top_k(const float* x, std::size_t size, std::size_t k, Token* ids) { return scalar::top_k({x, size}, k, {ids, k}); }
 
 #else
@@ -186,6 +189,18 @@ double exp_shifted(const float* x, std::size_t size, float max, float scale, flo
   return sum_exp<true>(x, size, max, scale, out);
 }
 
+double min_sum(const float* HWY_RESTRICT a, const float* HWY_RESTRICT b, std::size_t size, float scale) {
+  const F d;
+  const std::size_t lanes = hn::Lanes(d);
+  const auto vscale = hn::Set(d, scale);
+  auto low = hn::Zero(D()), high = hn::Zero(D());
+  std::size_t i = 0;
+  for (; i + lanes <= size; i += lanes) {
+    add_as_double(hn::Min(hn::LoadU(d, a + i), hn::Mul(hn::LoadU(d, b + i), vscale)), low, high);
+  }
+  return hn::GetLane(hn::SumOfLanes(D(), hn::Add(low, high))) + scalar::min_sum({a + i, size - i}, {b + i, size - i}, scale);
+}
+
 std::size_t top_k(const float* x, std::size_t size, std::size_t k, Token* ids) {
   if (k > kMaxVectorTopK) return scalar::top_k({x, size}, k, {ids, k});
   k = std::min(k, size);
@@ -222,6 +237,7 @@ HWY_EXPORT(all_finite);
 HWY_EXPORT(argmax);
 HWY_EXPORT(log_sum_exp);
 HWY_EXPORT(exp_shifted);
+HWY_EXPORT(min_sum);
 HWY_EXPORT(top_k);
 
 float norm(std::span<const float> x) {
@@ -235,6 +251,9 @@ std::size_t argmax(std::span<const float> x) { return HWY_DYNAMIC_DISPATCH(argma
 double log_sum_exp(std::span<const float> x) { return HWY_DYNAMIC_DISPATCH(log_sum_exp)(x.data(), x.size()); }
 double exp_shifted(std::span<const float> x, float max, float scale, std::span<float> out) {
   return HWY_DYNAMIC_DISPATCH(exp_shifted)(x.data(), x.size(), max, scale, out.data());
+}
+double min_sum(std::span<const float> a, std::span<const float> b, float scale) {
+  return HWY_DYNAMIC_DISPATCH(min_sum)(a.data(), b.data(), a.size(), scale);
 }
 std::size_t top_k(std::span<const float> x, std::size_t k, std::span<Token> ids) {
   return HWY_DYNAMIC_DISPATCH(top_k)(x.data(), x.size(), std::min(k, x.size()), ids.data());

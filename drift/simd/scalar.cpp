@@ -116,6 +116,12 @@ double exp_shifted(std::span<const float> x, float max, float scale, std::span<f
   return sum;
 }
 
+double min_sum(std::span<const float> a, std::span<const float> b, float scale) {
+  double sum = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) sum += double{std::min(a[i], scale * b[i])};
+  return sum;
+}
+
 std::size_t top_k(std::span<const float> x, std::size_t k, std::span<Token> ids) {
   k = std::min(k, x.size());
   std::vector<Token> order(x.size());

@@ -42,6 +42,8 @@ std::size_t argmax(std::span<const float> x);
 double log_sum_exp(std::span<const float> x);
 // out[i] = exp((x[i] - max) * scale); returns the sum of what it wrote, in double. Requires: out.size() == x.size(), x <= max.
 double exp_shifted(std::span<const float> x, float max, float scale, std::span<float> out);
+// Sum of min(a[i], scale * b[i]), in double; with probabilities, their overlap. Requires: a.size() == b.size(), no NaN.
+double min_sum(std::span<const float> a, std::span<const float> b, float scale);
 // The min(k, x.size()) largest elements: their indices into `ids`, largest first, equal values by lowest index.
 // Returns how many. Requires: ids.size() >= min(k, x.size()). Cost: about one pass over x; beyond k = 1,024 a sort of x that
 // allocates.
@@ -60,6 +62,7 @@ void from_f16(const f16_bits* in, std::span<float> out);
 std::size_t argmax(std::span<const float> x);
 double log_sum_exp(std::span<const float> x);
 double exp_shifted(std::span<const float> x, float max, float scale, std::span<float> out);
+double min_sum(std::span<const float> a, std::span<const float> b, float scale);
 std::size_t top_k(std::span<const float> x, std::size_t k, std::span<Token> ids);
 }  // namespace scalar
 

@@ -318,6 +318,20 @@ TEST(Simd, ExpShiftedAgreesWithTheTwinAndSumsWhatItWrote) {
   });
 }
 
+TEST(Simd, MinSumAgreesWithTheTwin) {
+  on_every_target([] {
+    std::mt19937 rng(kSeed);
+    for (const std::size_t size : kSizes) {
+      for (const float scale : {0.0f, 0.5f, 1.0f, 3.0f}) {
+        Padded a(size, 1, rng), b(size, 3, rng);
+        const double want = scalar::min_sum(a.span(), b.span(), scale);
+        // The terms are the same floats; only the order of their double sum differs.
+        EXPECT_NEAR(min_sum(a.span(), b.span(), scale), want, 1e-9 * (1.0 + static_cast<double>(size))) << size << ", " << scale;
+      }
+    }
+  });
+}
+
 TEST(Simd, TopKIsExactWithTiesByLowestIndex) {
   on_every_target([] {
     std::mt19937 rng(kSeed);

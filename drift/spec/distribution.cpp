@@ -54,7 +54,45 @@ void Sampler::apply(const SamplerConfig& config, std::span<const float> logits, 
     out.probs.assign(1, 1.0f);
     return;
   }
-  keep_candidates(config, logits, out);
+  if (config.keeps_all(logits.size())) {
+    everything(config.temperature, logits, out);
+  } else {
+    keep_candidates(config, logits, out);
+  }
+}
+
+void Sampler::everything(float temperature, std::span<const float> logits, Distribution& out) {
+  out.ids.resize(logits.size());
+  std::iota(out.ids.begin(), out.ids.end(), Token{0});
+  out.probs.resize(logits.size());
+  const double sum = simd::exp_shifted(logits, logits[simd::argmax(logits)], 1.0f / temperature, out.probs);
+  const float norm = static_cast<float>(1.0 / sum);
+  for (float& p : out.probs) p *= norm;
+}
+
+// How many of the first `kept` candidates reach `mass` (of exp(z - max)), best first. The first `in_order` already stand in
+// order; of the others no more are put in order than it takes, for a sort of a whole vocabulary costs as much as a forward.
+std::size_t Sampler::nucleus(std::span<const float> logits, float max, std::size_t kept, std::size_t in_order, double mass) {
+  const auto before = [&](Token a, Token b) {
+    const float za = logits[static_cast<std::size_t>(a)], zb = logits[static_cast<std::size_t>(b)];
+    return za > zb || (za == zb && a < b);
+  };
+  double sum = 0.0;
+  for (std::size_t i = 0, batch = 256; i < kept; ++i) {
+    if (i == in_order) {
+      const auto begin = order_.begin() + static_cast<std::ptrdiff_t>(i);
+      const std::size_t next = std::min(i + batch, kept);
+      const auto end = order_.begin() + static_cast<std::ptrdiff_t>(next);
+      const auto last = order_.begin() + static_cast<std::ptrdiff_t>(kept);
+      if (end != last) std::nth_element(begin, end, last, before);
+      std::sort(begin, end, before);
+      in_order = next;
+      batch *= 8;
+    }
+    sum += std::exp(static_cast<double>(logits[static_cast<std::size_t>(order_[i])] - max));
+    if (sum >= mass) return i + 1;
+  }
+  return kept;
 }
 
 // The candidate set is a prefix of the order (logit descending, id ascending): top-k, top-p and min-p each cut such a prefix,
@@ -63,55 +101,40 @@ void Sampler::keep_candidates(const SamplerConfig& config, std::span<const float
   const std::size_t vocab = logits.size();
   const float max = logits[simd::argmax(logits)];
   const std::size_t limit = config.top_k > 0 ? std::min<std::size_t>(vocab, static_cast<std::size_t>(config.top_k)) : vocab;
-  double total = 0.0;  // of exp(z - max) over the top-k set, what top-p's shares refer to
+  const float floor = config.min_p > 0.0f ? max + std::log(config.min_p) : -INFINITY;
+  double total = 0.0;        // of exp(z - max) over the top-k set, what top-p's shares refer to
+  std::size_t in_order = 0;  // how many of order_ stand best first
 
   order_.clear();
   if (limit < vocab) {
     order_.resize(limit);
     simd::top_k(logits, limit, order_);
     for (Token t : order_) total += std::exp(static_cast<double>(logits[static_cast<std::size_t>(t)] - max));
+    // The most likely token always stays.
+    while (order_.size() > 1 && logits[static_cast<std::size_t>(order_.back())] < floor) order_.pop_back();
+    in_order = order_.size();
   } else {
-    const float floor = config.min_p > 0.0f ? max + std::log(config.min_p) : -INFINITY;
     for (std::size_t i = 0; i < vocab; ++i) {
       if (logits[i] >= floor) order_.push_back(static_cast<Token>(i));
     }
     if (config.top_p < 1.0f) {
       exps_.resize(vocab);
       total = simd::exp_shifted(logits, max, 1.0f, exps_);
-      std::stable_sort(order_.begin(), order_.end(), [&](Token a, Token b) {
-        return logits[static_cast<std::size_t>(a)] > logits[static_cast<std::size_t>(b)];
-      });
     }
-  }
-
-  std::size_t kept = order_.size();
-  if (config.min_p > 0.0f && limit < vocab) {
-    const float floor = max + std::log(config.min_p);
-    kept = 1;  // the most likely token always stays
-    while (kept < order_.size() && logits[static_cast<std::size_t>(order_[kept])] >= floor) ++kept;
   }
   if (config.top_p < 1.0f) {
-    double mass = 0.0;
-    for (std::size_t i = 0; i < kept; ++i) {
-      mass += std::exp(static_cast<double>(logits[static_cast<std::size_t>(order_[i])] - max));
-      if (mass >= static_cast<double>(config.top_p) * total) kept = i + 1;
-    }
+    order_.resize(nucleus(logits, max, order_.size(), in_order, static_cast<double>(config.top_p) * total));
+    in_order = 1;
   }
-  order_.resize(kept);
-  std::sort(order_.begin(), order_.end());
+  if (in_order > 0) std::sort(order_.begin(), order_.end());  // else they were taken by id
 
   const float scale = 1.0f / config.temperature;
   out.ids.assign(order_.begin(), order_.end());
-  out.probs.resize(kept);
-  double sum;
-  if (kept == vocab) {
-    sum = simd::exp_shifted(logits, max, scale, out.probs);
-  } else {
-    sum = 0.0;
-    for (std::size_t i = 0; i < kept; ++i) {
-      out.probs[i] = std::exp((logits[static_cast<std::size_t>(out.ids[i])] - max) * scale);
-      sum += static_cast<double>(out.probs[i]);
-    }
+  out.probs.resize(out.ids.size());
+  double sum = 0.0;
+  for (std::size_t i = 0; i < out.ids.size(); ++i) {
+    out.probs[i] = std::exp((logits[static_cast<std::size_t>(out.ids[i])] - max) * scale);
+    sum += static_cast<double>(out.probs[i]);
   }
   const float norm = static_cast<float>(1.0 / sum);
   for (float& p : out.probs) p *= norm;

@@ -2,8 +2,8 @@
 //
 // Order of the chain (as llama.cpp's default): bias, top-k, top-p, min-p, temperature. Top-p and min-p act on probabilities
 // at temperature 1. Temperature 0 means the arg max, lowest id on ties, as a one-point distribution.
-// Threads: a Sampler has scratch memory, one per thread. Cost: about one pass over the vocabulary per call; without top-k the
-// candidates of min-p/top-p are sorted too.
+// Threads: a Sampler has scratch memory, one per thread. Cost: a few passes over the vocabulary per call; top-p without top-k
+// also puts as many tokens in order as it keeps, rounded up.
 #pragma once
 
 #include <cstdint>
@@ -31,6 +31,10 @@ struct SamplerConfig {
   float top_p = 0.95f;       // (0, 1]; 1 = off
   float min_p = 0.05f;       // [0, 1]; 0 = off
   bool greedy() const { return temperature == 0.0f; }
+  // Nothing is cut off: the distribution is the softmax at this temperature.
+  bool keeps_all(std::size_t vocab) const {
+    return !greedy() && top_p == 1.0f && min_p == 0.0f && (top_k == 0 || static_cast<std::size_t>(top_k) >= vocab);
+  }
   // Fails with kInvalid naming the field, its value and its bounds.
   Status validate() const;
   friend bool operator==(const SamplerConfig&, const SamplerConfig&) = default;
@@ -46,7 +50,9 @@ class Sampler {
   void apply(const SamplerConfig& config, std::span<const float> logits, Distribution& out);
 
  private:
+  void everything(float temperature, std::span<const float> logits, Distribution& out);
   void keep_candidates(const SamplerConfig& config, std::span<const float> logits, Distribution& out);
+  std::size_t nucleus(std::span<const float> logits, float max, std::size_t kept, std::size_t in_order, double mass);
   std::vector<float> biased_;
   std::vector<float> exps_;
   std::vector<Token> order_;

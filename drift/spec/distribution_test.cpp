@@ -1,7 +1,9 @@
 #include "drift/spec/distribution.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <iterator>
 #include <limits>
 #include <set>
 
@@ -127,6 +129,30 @@ TEST(Sampler, LargeVocabulary) {
     for (float p : got.probs) sum += static_cast<double>(p);
     EXPECT_LT(apart, 1e-4);
     EXPECT_NEAR(sum, 1.0, 1e-4);
+  }
+}
+
+TEST(Sampler, TopPPutsNoMoreInOrderThanItKeepsAndStillFindsTheRightOnes) {
+  // Flat rows: thousands of tokens are kept, over several rounds of ordering, with many ties at the border.
+  constexpr std::size_t kVocab = 20'000;
+  const RngStream random(9);
+  std::vector<float> logits(kVocab);
+  for (std::size_t v = 0; v < kVocab; ++v)
+    logits[v] = std::trunc(static_cast<float>(40.0 * random.uniform({2, static_cast<Pos>(v), Purpose::kDraw, 0}))) / 40.0f;
+  for (const float top_p : {0.01f, 0.3f, 0.9f, 0.999f}) {
+    for (const float min_p : {0.0f, 0.5f}) {
+      const SamplerConfig config{1.0f, 0, top_p, min_p};
+      const Distribution got = chain(config, logits);
+      const std::vector<double> expected = reference_distribution(config, logits);
+      std::vector<Token> ids;
+      for (std::size_t v = 0; v < kVocab; ++v)
+        if (expected[v] > 0.0) ids.push_back(static_cast<Token>(v));
+      // The float exps may put the border one token from where the double ones do.
+      ASSERT_NEAR(static_cast<double>(got.size()), static_cast<double>(ids.size()), 1.0) << top_p << ", " << min_p;
+      std::vector<Token> apart;
+      std::set_symmetric_difference(got.ids.begin(), got.ids.end(), ids.begin(), ids.end(), std::back_inserter(apart));
+      EXPECT_LE(apart.size(), 1u) << top_p << ", " << min_p;
+    }
   }
 }
 

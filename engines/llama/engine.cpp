@@ -160,6 +160,7 @@ ModelInfo LlamaEngine::describe() const {
   info.context = static_cast<std::size_t>(context_length_);
   info.max_sequences = sequences_.size();
   info.weight_bytes = model_->weight_bytes();
+  info.kv_bytes_per_token = model_->kv_bytes_per_token();
   info.can = Capabilities{/*hidden=*/hidden_, /*trees=*/false, /*truncate=*/true, /*fork=*/true};
   return info;
 }

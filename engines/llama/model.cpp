@@ -3,9 +3,11 @@
 #include <gguf.h>
 #include <llama.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <filesystem>
@@ -44,6 +46,16 @@ std::string meta(const llama_model* model, const char* key) {
   std::array<char, 256> text{};
   const int length = llama_model_meta_val_str(model, key, text.data(), text.size());
   return length > 0 ? std::string(text.data()) : std::string();
+}
+
+std::uint64_t kv_bytes(const llama_model* model, const std::string& arch) {
+  const auto width = [&](const char* which) {
+    const std::string given = meta(model, (arch + ".attention." + which + "_length").c_str());
+    const int heads = std::max(1, llama_model_n_head(model));
+    return given.empty() ? llama_model_n_embd(model) / heads : std::max(0, std::atoi(given.c_str()));
+  };
+  return static_cast<std::uint64_t>(llama_model_n_layer(model)) * static_cast<std::uint64_t>(llama_model_n_head_kv(model)) *
+         static_cast<std::uint64_t>(width("key") + width("value")) * sizeof(ggml_fp16_t);
 }
 
 // Why the model cannot be target or draft, or ok.
@@ -122,6 +134,7 @@ Result<std::shared_ptr<LlamaModel>> LlamaModel::load(const LlamaModelConfig& con
   model->hidden_width_ = static_cast<std::size_t>(llama_model_n_embd_out(handle));
   model->trained_context_ = static_cast<std::size_t>(llama_model_n_ctx_train(handle));
   model->weight_bytes_ = llama_model_size(handle);
+  model->kv_bytes_per_token_ = kv_bytes(handle, model->arch_);
   if (model->vocab_ == 0) return Status(Code::kUnsupported, config.path + " has no vocabulary; it cannot be used for text");
   return model;
 }

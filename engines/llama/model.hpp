@@ -41,6 +41,8 @@ class LlamaModel {
   std::size_t hidden_width() const { return hidden_width_; }
   std::size_t trained_context() const { return trained_context_; }
   std::uint64_t weight_bytes() const { return weight_bytes_; }
+  // Of keys and values at half precision, all layers; an upper bound where layers share them or keep only a window.
+  std::uint64_t kv_bytes_per_token() const { return kv_bytes_per_token_; }
   llama_model* handle() const { return model_; }
   const llama_vocab* vocab_handle() const;
 
@@ -49,7 +51,7 @@ class LlamaModel {
   llama_model* model_ = nullptr;
   std::string path_, name_, arch_;
   std::size_t vocab_ = 0, hidden_width_ = 0, trained_context_ = 0;
-  std::uint64_t weight_bytes_ = 0;
+  std::uint64_t weight_bytes_ = 0, kv_bytes_per_token_ = 0;
 };
 
 }  // namespace drift::engine

@@ -15,7 +15,7 @@ class Doctor(ProgramTest):
     def test_what_it_says(self):
         m = model()
         done = self.worked("doctor", "-m", m, "-md", m, "--repeat", "2", "--depth", "16")
-        for word in ("tokens in common", "hidden width", "bank", "rows:", "break-even", "rafting"):
+        for word in ("tokens in common", "hidden width", "bank", "memory", "rows:", "break-even", "rafting"):
             self.assertIn(word, done.stdout)
 
     def test_json(self):
@@ -24,6 +24,8 @@ class Doctor(ProgramTest):
         self.assertEqual(out["schema"], "drift.doctor/1")
         self.assertEqual([row["draft"] for row in out["break_even"]], [1, 3, 5, 7])
         self.assertEqual(len(out["cost_curve"]["target"]), 8)
+        # SmolLM2-135M: 30 layers, 3 heads of 64 for keys and for values, 2 bytes each.
+        self.assertEqual(out["target"]["kv_bytes"], out["context"] * 30 * 3 * 2 * 64 * 2)
         self.assertTrue(out["verdict"])
 
 
