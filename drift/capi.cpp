@@ -60,7 +60,7 @@ drift_status guarded(Body body) noexcept {
       last_error = "out of memory";
     } catch (...) {
     }
-    return DRIFT_LIMIT;
+    return DRIFT_IO;
   } catch (const std::exception& e) {
     try {
       last_error = std::string("unexpected: ") + e.what();

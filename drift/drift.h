@@ -36,8 +36,8 @@ typedef enum drift_status {
   DRIFT_CORRUPT = 3,     /* a bank file disagrees with its checksum or its bounds */
   DRIFT_FOREIGN = 4,     /* well-formed, but of another model pair, another program or a newer version */
   DRIFT_BUSY = 5,        /* another writer holds the file */
-  DRIFT_LIMIT = 6,       /* a documented limit would be exceeded; out of memory */
-  DRIFT_IO = 7,          /* the operating system refused */
+  DRIFT_LIMIT = 6,       /* a documented limit would be exceeded */
+  DRIFT_IO = 7,          /* the operating system refused: disk, permission, memory */
   DRIFT_UNSUPPORTED = 8, /* this build cannot do it */
   DRIFT_INTERNAL = 9     /* a dependency failed */
 } drift_status;

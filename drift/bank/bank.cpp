@@ -216,8 +216,7 @@ Result<std::unique_ptr<Bank>> Bank::create(const BankConfig& config) {
   try {
     return std::unique_ptr<Bank>(new Bank(std::make_unique<Impl>(config)));
   } catch (const std::bad_alloc&) {
-    return {Code::kLimit,
-            "bank: no memory for " + std::to_string(config.bytes()) + " bytes; lower the capacity, or use f16 keys"};
+    return {Code::kIo, "bank: no memory for " + std::to_string(config.bytes()) + " bytes; lower the capacity, or use f16 keys"};
   }
 }
 

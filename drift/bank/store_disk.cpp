@@ -36,6 +36,18 @@ bool same_file(int fd, const std::filesystem::path& path) {
          by_fd.st_ino == by_path.st_ino;
 }
 
+// open() that never gives 0, 1 or 2: with a standard stream closed, a bank opened there would be read as the program's input,
+// or overwritten by its output. Also closed in child processes.
+int open_apart(const std::filesystem::path& path, int flags, mode_t mode = 0) {
+  const int fd = ::open(path.c_str(), flags | O_CLOEXEC, mode);
+  if (fd < 0 || fd > STDERR_FILENO) return fd;
+  const int apart = ::fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+  const int error = errno;
+  ::close(fd);
+  errno = error;
+  return apart;
+}
+
 bool take_lock(int fd) {
   int rc;
   do rc = ::flock(fd, LOCK_EX | LOCK_NB);
@@ -44,7 +56,7 @@ bool take_lock(int fd) {
 }
 
 Status sync_folder(const std::filesystem::path& folder) {
-  const int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const int fd = open_apart(folder, O_RDONLY | O_DIRECTORY);
   const bool ok = fd >= 0 && (::fsync(fd) == 0 || errno == EINVAL);  // EINVAL: this file system has no folder sync
   const int error = errno;
   if (fd >= 0) ::close(fd);
@@ -126,7 +138,7 @@ Identity identity(const std::filesystem::path& path) {
 
 Result<FileLock> lock_bank(const std::filesystem::path& path) {
   for (int i = 0; i < kLockTries; ++i) {
-    FileLock lock(::open(path.c_str(), O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+    FileLock lock(open_apart(path, O_RDWR | O_NOFOLLOW | O_NONBLOCK));
     if (!lock.held()) {
       if (errno == ENOENT) return {Code::kNotFound, "bank " + quoted(path) + " does not exist"};
       return io_error("cannot open for writing bank", path, errno);
@@ -153,7 +165,7 @@ Result<FileLock> create_temp(const std::filesystem::path& bank) {
   const std::filesystem::path temp = temp_path(bank);
   for (int i = 0; i < kLockTries; ++i) {
     // 0600: residuals and keys tell of the texts they were learnt from.
-    FileLock fresh(::open(temp.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
+    FileLock fresh(open_apart(temp, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, 0600));
     if (fresh.held()) {
       if (!take_lock(fresh.fd())) {
         if (errno == EWOULDBLOCK) continue;  // another creator is just removing it, taking it for a leftover
@@ -165,7 +177,7 @@ Result<FileLock> create_temp(const std::filesystem::path& bank) {
       continue;
     }
     if (errno != EEXIST) return io_error("cannot create", temp, errno);
-    FileLock left(::open(temp.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+    FileLock left(open_apart(temp, O_RDONLY | O_NOFOLLOW | O_NONBLOCK));
     if (!left.held()) {
       if (errno == ENOENT) continue;
       return io_error("cannot remove what an earlier writer left at", temp, errno);
@@ -180,7 +192,7 @@ Result<FileLock> create_temp(const std::filesystem::path& bank) {
 
 void remove_leftover(const std::filesystem::path& bank) {
   const std::filesystem::path temp = temp_path(bank);
-  FileLock left(::open(temp.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+  FileLock left(open_apart(temp, O_RDONLY | O_NOFOLLOW | O_NONBLOCK));
   struct stat info{};
   if (!left.held() || ::fstat(left.fd(), &info) != 0 || !S_ISREG(info.st_mode)) return;
   // The bank itself under its second name (see rename_no_replace) is locked through the bank: only the name goes.

@@ -1,5 +1,6 @@
 #include "drift/bank/store.hpp"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -69,6 +70,25 @@ class StoreTest : public ::testing::Test {
 
   fs::path folder_, path_;
 };
+
+// A program started with a standard stream closed must not meet its bank there.
+TEST_F(StoreTest, NeverTakesTheNumberOfAStandardStream) {
+  save(sample::bank(3, {}));
+  const int input = ::dup(STDIN_FILENO);
+  ASSERT_GE(input, 0);
+  ::close(STDIN_FILENO);
+  {
+    auto file = BankFile::open(path_, Access::kReadWrite);
+    EXPECT_TRUE(file.is_ok()) << file.status().message();
+    EXPECT_EQ(::fcntl(STDIN_FILENO, F_GETFD), -1) << "the bank's lock is standard input";
+    if (file.is_ok()) {
+      EXPECT_TRUE((*file)->save(sample::bank(4, {})).is_ok());
+    }
+    EXPECT_EQ(::fcntl(STDIN_FILENO, F_GETFD), -1);
+  }
+  ASSERT_EQ(::dup2(input, STDIN_FILENO), STDIN_FILENO);
+  ::close(input);
+}
 
 TEST_F(StoreTest, RoundTripKeepsEveryBitAndLeavesOneFile) {
   for (const sample::Shape& shape : {sample::Shape{}, sample::Shape{0, 8, 4, 3, 100}, sample::Shape{8, 8, 5, 1, 9, KeyType::kF16},

@@ -20,8 +20,8 @@ enum class Code {
   kCorrupt,      // stored data disagrees with its checksum or its bounds
   kForeign,      // well-formed, but belongs to something else: another model pair, another program, a newer version
   kBusy,         // someone else holds it (a second writer)
-  kLimit,        // a documented limit would be exceeded (context length, memory, sequences)
-  kIo,           // the operating system refused: full disk, missing permission
+  kLimit,        // a documented limit would be exceeded (context length, size of a bank, sequences)
+  kIo,           // the operating system refused: full disk, missing permission, no memory
   kUnsupported,  // this build or this model cannot do it
   kCancelled,    // stopped on request
   kInternal,     // a dependency failed in a way we cannot name better

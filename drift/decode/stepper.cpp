@@ -279,8 +279,9 @@ int Stepper::Impl::block_length(const Sequence& s) const {
     const auto emitted = size - static_cast<std::int64_t>(s.prompt_);
     block = std::min(block, s.config_.max_tokens - emitted - 1);
   }
-  block = std::min(block, static_cast<std::int64_t>(target_info.context) - size);
-  block = std::min(block, static_cast<std::int64_t>(draft_info.context) - size + 1);
+  // Besides the proposals the step emits a token of the target's own, and the text ends when it fills the context: at the same
+  // token in every mode.
+  block = std::min(block, static_cast<std::int64_t>(std::min(target_info.context, draft_info.context)) - size - 1);
   // A token only the target knows cannot be fed to the draft: from then on the sequence goes on plainly.
   for (auto i = static_cast<std::size_t>(draft->length(s.draft_)); i < s.tokens_.size(); ++i) {
     if (static_cast<std::size_t>(s.tokens_[i]) >= draft_info.vocab) return 0;

@@ -330,6 +330,27 @@ TEST(Vocabulary, TheTargetsMayBeSmaller) {
   }
 }
 
+TEST(Ends, AFullContextEndsEveryModeAtTheSameToken) {
+  for (const std::size_t context : {4u, 5u, 6u, 7u, 8u, 12u}) {
+    std::vector<Token> plain;
+    for (const Mode mode : {Mode::kOff, Mode::kStatic, Mode::kDrift}) {
+      ToyModel target = target_model(), draft = draft_model();
+      target.context = draft.context = context;
+      Rig rig(target, draft);
+      rig.config.mode = mode;
+      rig.config.rule = spec::JudgeRule::kMatch;
+      rig.config.max_tokens = -1;
+      auto s = rig.open({1, 2, 3});
+      ASSERT_TRUE(rig.stepper.prefill(*s).is_ok());
+      rig.run(*s);
+      EXPECT_EQ(s->ending(), Ending::kContext);
+      EXPECT_EQ(s->tokens().size(), context);
+      if (mode == Mode::kOff) plain = answer(*s);
+      EXPECT_EQ(answer(*s), plain) << "context " << context;
+    }
+  }
+}
+
 // ---- prefill, rewind, restart ----
 
 TEST(Prefill, InPiecesEqualsAtOnce) {

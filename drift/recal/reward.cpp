@@ -69,7 +69,7 @@ GainTable::Scores Reward::one_by_one(const Judging& judging, const spec::SparseB
 // itself, never as a difference: a bias may push down all that was likely.
 GainTable::Scores Reward::at_once(const Judging& judging, const spec::SparseBias& bias, float lambda,
                                   std::span<const float> draft_logits) {
-  const float scale = 1.0f / judging.sampler.temperature;
+  const float scale = judging.sampler.inverse_temperature();
   const double per_temperature = static_cast<double>(scale);
   const auto logit = [&](std::size_t i) { return static_cast<double>(draft_logits[static_cast<std::size_t>(bias.tokens[i])]); };
 

@@ -55,17 +55,17 @@ void Sampler::apply(const SamplerConfig& config, std::span<const float> logits, 
     return;
   }
   if (config.keeps_all(logits.size())) {
-    everything(config.temperature, logits, out);
+    everything(config, logits, out);
   } else {
     keep_candidates(config, logits, out);
   }
 }
 
-void Sampler::everything(float temperature, std::span<const float> logits, Distribution& out) {
+void Sampler::everything(const SamplerConfig& config, std::span<const float> logits, Distribution& out) {
   out.ids.resize(logits.size());
   std::iota(out.ids.begin(), out.ids.end(), Token{0});
   out.probs.resize(logits.size());
-  const double sum = simd::exp_shifted(logits, logits[simd::argmax(logits)], 1.0f / temperature, out.probs);
+  const double sum = simd::exp_shifted(logits, logits[simd::argmax(logits)], config.inverse_temperature(), out.probs);
   const float norm = static_cast<float>(1.0 / sum);
   for (float& p : out.probs) p *= norm;
 }
@@ -128,7 +128,7 @@ void Sampler::keep_candidates(const SamplerConfig& config, std::span<const float
   }
   if (in_order > 0) std::sort(order_.begin(), order_.end());  // else they were taken by id
 
-  const float scale = 1.0f / config.temperature;
+  const float scale = config.inverse_temperature();
   out.ids.assign(order_.begin(), order_.end());
   out.probs.resize(out.ids.size());
   double sum = 0.0;

@@ -6,6 +6,7 @@
 // also puts as many tokens in order as it keeps, rounded up.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -31,6 +32,8 @@ struct SamplerConfig {
   float top_p = 0.95f;       // (0, 1]; 1 = off
   float min_p = 0.05f;       // [0, 1]; 0 = off
   bool greedy() const { return temperature == 0.0f; }
+  // 1 / temperature for a positive one, bounded so that the largest logit times it stays a number (0 * infinity is none).
+  float inverse_temperature() const { return std::min(1.0f / temperature, 1e30f); }
   // Nothing is cut off: the distribution is the softmax at this temperature.
   bool keeps_all(std::size_t vocab) const {
     return !greedy() && top_p == 1.0f && min_p == 0.0f && (top_k == 0 || static_cast<std::size_t>(top_k) >= vocab);
@@ -50,7 +53,7 @@ class Sampler {
   void apply(const SamplerConfig& config, std::span<const float> logits, Distribution& out);
 
  private:
-  void everything(float temperature, std::span<const float> logits, Distribution& out);
+  void everything(const SamplerConfig& config, std::span<const float> logits, Distribution& out);
   void keep_candidates(const SamplerConfig& config, std::span<const float> logits, Distribution& out);
   std::size_t nucleus(std::span<const float> logits, float max, std::size_t kept, std::size_t in_order, double mass);
   std::vector<float> biased_;

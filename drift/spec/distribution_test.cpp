@@ -158,7 +158,7 @@ TEST(Sampler, TopPPutsNoMoreInOrderThanItKeepsAndStillFindsTheRightOnes) {
 
 TEST(Sampler, ExtremeLogitsStayFinite) {
   const std::vector<float> logits{-3e38f, 3e38f, 0.0f, 88.0f};
-  for (const float t : {0.0f, 0.01f, 1.0f, 100.0f}) {
+  for (const float t : {0.0f, 1e-45f, 1e-40f, 1e-30f, 0.01f, 1.0f, 100.0f}) {
     for (const float top_p : {1.0f, 0.9f}) {
       const Distribution d = chain({t, 0, top_p, 0.0f}, logits);
       for (float p : d.probs) EXPECT_TRUE(std::isfinite(p));

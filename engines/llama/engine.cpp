@@ -96,12 +96,12 @@ Result<std::unique_ptr<LlamaEngine>> LlamaEngine::make(std::shared_ptr<LlamaMode
   try {
     engine->context_ = llama_init_from_model(engine->model_->handle(), params);
   } catch (const std::exception& error) {
-    return Status(Code::kLimit,
+    return Status(Code::kIo,
                   "no context of " + std::to_string(cells) + " tokens for " + engine->model_->name() + ": " + error.what());
   }
   if (engine->context_ == nullptr) {
-    return Status(Code::kLimit, "no context of " + std::to_string(cells) + " tokens for " + engine->model_->name() + ": " +
-                                    llama_errors("llama.cpp gives no reason") + "; a smaller context needs less memory");
+    return Status(Code::kIo, "no context of " + std::to_string(cells) + " tokens for " + engine->model_->name() + ": " +
+                                 llama_errors("llama.cpp gives no reason") + "; a smaller context needs less memory");
   }
   DRIFT_TRY(engine->add_adapters(config.loras));
   engine->sequences_.resize(static_cast<std::size_t>(config.max_sequences));

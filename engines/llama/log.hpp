@@ -16,7 +16,12 @@ void set_llama_verbose(bool verbose);
 // Forgets the lines kept so far: call before an operation whose reasons are wanted.
 void clear_llama_errors();
 
-// The warnings and errors since clear_llama_errors(), joined by "; ", or `otherwise` if there were none.
+// Called with one sentence when llama.cpp meets a state it cannot go on from; it aborts the process when `handler` returns.
+// Without one it prints a stack trace first. For the program's main(), once.
+void on_llama_abort(void (*handler)(const char* message));
+
+// The errors since clear_llama_errors(), or the warnings if there were none, without the names of llama.cpp's functions, joined
+// by "; "; `otherwise` if there was neither. At most 300 characters, all printable.
 std::string llama_errors(const std::string& otherwise);
 
 // "0.5.0-dev (0c1e570)": version and commit of the llama.cpp this program was built with.

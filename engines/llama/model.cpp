@@ -17,6 +17,9 @@
 namespace drift::engine {
 namespace {
 
+constexpr std::size_t kArchBytesMax = 64;
+constexpr std::uint32_t kLayersMax = 512;  // what llama.cpp has room for
+
 // A file that is there, regular, readable and begins as a GGUF file; gives its size.
 Result<std::uint64_t> check_file(const std::string& path) {
   namespace fs = std::filesystem;
@@ -58,6 +61,15 @@ std::uint64_t kv_bytes(const llama_model* model, const std::string& arch) {
          static_cast<std::uint64_t>(width("key") + width("value")) * sizeof(ggml_fp16_t);
 }
 
+// Memory is the machine's fault, anything else the file's.
+Status cannot_load(const std::string& path, const std::string& why) {
+  for (const char* word : {"alloc", "memory"}) {
+    if (why.find(word) != std::string::npos)
+      return {Code::kIo, "no memory to load " + path + ": " + why + "; free some, or take a smaller model"};
+  }
+  return {Code::kCorrupt, "cannot load " + path + ": " + why + "; fetch or convert the file again"};
+}
+
 // Why the model cannot be target or draft, or ok.
 Status check_kind(const llama_model* model, const std::string& arch) {
   const auto refuse = [&](const std::string& kind, const std::string& why) {
@@ -69,6 +81,35 @@ Status check_kind(const llama_model* model, const std::string& arch) {
   if (llama_model_has_encoder(model) || !llama_model_has_decoder(model))
     return refuse("encoder models", "they do not continue a text token by token");
   if (llama_model_is_diffusion(model)) return refuse("diffusion models", "they do not continue a text token by token");
+  return Status::ok();
+}
+
+// llama.cpp reads these with asserts that end the process: their types and bounds are checked first.
+Status check_keys(const gguf_context* header, const std::string& path) {
+  const auto damaged = [&](const std::string& why) { return Status(Code::kCorrupt, path + " is damaged: " + why); };
+  const auto text = [&](const std::string& key, std::string& out) -> Status {
+    const std::int64_t id = gguf_find_key(header, key.c_str());
+    if (id < 0) return Status::ok();
+    if (gguf_get_kv_type(header, id) != GGUF_TYPE_STRING) return damaged(key + " is not a text");
+    out = gguf_get_val_str(header, id);
+    return Status::ok();
+  };
+  std::string arch, type, adapter;
+  DRIFT_TRY(text("general.architecture", arch));
+  DRIFT_TRY(text("general.type", type));
+  DRIFT_TRY(text("adapter.type", adapter));
+  if (arch.empty()) return damaged("it names no architecture (general.architecture)");
+  if (arch.size() > kArchBytesMax) return damaged("its architecture's name has " + std::to_string(arch.size()) + " bytes");
+  const std::int64_t alpha = gguf_find_key(header, "adapter.lora.alpha");
+  if (alpha >= 0 && gguf_get_kv_type(header, alpha) != GGUF_TYPE_FLOAT32)
+    return damaged("adapter.lora.alpha is not a 32-bit float");
+  const std::string layers = arch + ".block_count";
+  const std::int64_t id = gguf_find_key(header, layers.c_str());
+  if (id < 0) return Status::ok();  // an adapter, or llama.cpp refuses it by itself
+  if (gguf_get_kv_type(header, id) != GGUF_TYPE_UINT32) return damaged(layers + " is not a 32-bit number");
+  const std::uint32_t count = gguf_get_val_u32(header, id);
+  if (count < 1 || count > kLayersMax)
+    return damaged(layers + " is " + std::to_string(count) + "; it must lie between 1 and " + std::to_string(kLayersMax));
   return Status::ok();
 }
 
@@ -93,6 +134,7 @@ Status check_gguf(const std::string& path) {
   if (split >= 0 && gguf_get_kv_type(header.get(), split) == GGUF_TYPE_UINT16 && gguf_get_val_u16(header.get(), split) > 1) {
     return Status(Code::kUnsupported, path + " is one part of a split model; join the parts first (llama-gguf-split --merge)");
   }
+  DRIFT_TRY(check_keys(header.get(), path));
   std::uint64_t end = gguf_get_data_offset(header.get());
   const std::int64_t tensors = gguf_get_n_tensors(header.get());
   for (std::int64_t i = 0; i < tensors; ++i) {
@@ -119,10 +161,9 @@ Result<std::shared_ptr<LlamaModel>> LlamaModel::load(const LlamaModelConfig& con
   try {
     model->model_ = llama_model_load_from_file(config.path.c_str(), params);
   } catch (const std::exception& error) {
-    return Status(Code::kInternal, "llama.cpp cannot load " + config.path + ": " + error.what());
+    return cannot_load(config.path, error.what());
   }
-  if (model->model_ == nullptr)
-    return Status(Code::kInternal, "llama.cpp cannot load " + config.path + ": " + llama_errors("it gives no reason"));
+  if (model->model_ == nullptr) return cannot_load(config.path, llama_errors("llama.cpp gives no reason"));
 
   const llama_model* handle = model->model_;
   model->path_ = config.path;

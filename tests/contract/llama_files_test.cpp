@@ -1,10 +1,13 @@
 // Files that are no model, or no longer one: each must come back as a Status that names the file, never as an abort.
+#include <gguf.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <limits>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -63,6 +66,34 @@ TEST_F(LlamaFiles, HeadersWithoutSenseAreRefused) {
   const Status status = load(write("nothing.gguf", nothing));
   EXPECT_FALSE(status.is_ok());
   EXPECT_FALSE(status.message().empty());
+}
+
+// llama.cpp meets each of these with an assert that ends the process.
+TEST_F(LlamaFiles, KeysOfTheWrongTypeAreRefused) {
+  using Set = std::function<void(gguf_context*)>;
+  const auto file = [&](const Set& set) {
+    const std::unique_ptr<gguf_context, void (*)(gguf_context*)> header(gguf_init_empty(), &gguf_free);
+    gguf_set_val_str(header.get(), "general.architecture", "llama");
+    set(header.get());
+    const std::string path = (folder_ / "keys.gguf").string();
+    EXPECT_TRUE(gguf_write_to_file(header.get(), path.c_str(), /*only_meta=*/true));
+    return path;
+  };
+  const auto refused = [&](const char* said, const Set& set) { expect_refused(file(set), Code::kCorrupt, said); };
+  refused("general.architecture is not a text", [](gguf_context* h) { gguf_set_val_u32(h, "general.architecture", 7); });
+  refused("general.type is not a text", [](gguf_context* h) { gguf_set_val_u32(h, "general.type", 7); });
+  refused("names no architecture", [](gguf_context* h) { gguf_set_val_str(h, "general.architecture", ""); });
+  refused("has 1000 bytes",
+          [](gguf_context* h) { gguf_set_val_str(h, "general.architecture", std::string(1'000, 'a').c_str()); });
+  refused("adapter.lora.alpha", [](gguf_context* h) { gguf_set_val_str(h, "adapter.lora.alpha", "16"); });
+  refused("llama.block_count is 0", [](gguf_context* h) { gguf_set_val_u32(h, "llama.block_count", 0); });
+  refused("llama.block_count is 4000000000", [](gguf_context* h) { gguf_set_val_u32(h, "llama.block_count", 4'000'000'000u); });
+  refused("llama.block_count is not", [](gguf_context* h) { gguf_set_val_str(h, "llama.block_count", "4"); });
+  // And what llama.cpp refuses by itself is said in its words, without its function names.
+  const Status unknown = load(file([](gguf_context* h) { gguf_set_val_str(h, "general.architecture", "no-such-thing"); }));
+  EXPECT_EQ(unknown.code(), Code::kCorrupt);
+  EXPECT_NE(unknown.message().find("unknown model architecture"), std::string::npos) << unknown.message();
+  EXPECT_EQ(unknown.message().find("llama_model_load"), std::string::npos) << unknown.message();
 }
 
 TEST_F(LlamaFiles, CutModelsAreRefusedAtEveryLength) {
