@@ -27,4 +27,12 @@ Result<double> parse_real(const std::string& flag, std::string_view text, double
   return value;
 }
 
+Result<float> parse_float(const std::string& flag, std::string_view text, double low, double high, bool open_low) {
+  DRIFT_ASSIGN(const double value, parse_real(flag, text, low, high, open_low));
+  const auto narrow = static_cast<float>(value);
+  if (open_low && !(narrow > static_cast<float>(low)))
+    return Status(Code::kInvalid, fmt::format("{} is '{}', too small to be told from {}", flag, text, low));
+  return narrow;
+}
+
 }  // namespace drift::cli

@@ -29,5 +29,11 @@ TEST(Numbers, RealOnes) {
   }
 }
 
+TEST(Numbers, FloatsAboveABoundStayAboveIt) {
+  EXPECT_FLOAT_EQ(parse_float("--x", "0.25", 0, 1, true).value(), 0.25f);
+  EXPECT_EQ(parse_float("--top-p", "1e-50", 0, 1, true).status().message(), "--top-p is '1e-50', too small to be told from 0");
+  EXPECT_TRUE(parse_float("--x", "1e-50", 0, 1).is_ok());
+}
+
 }  // namespace
 }  // namespace drift::cli

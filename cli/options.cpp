@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <iterator>
 #include <limits>
 
 #include "cli/numbers.hpp"
@@ -29,13 +31,33 @@ void add_real(CLI::App& app, const std::string& flag, double low, double high, b
               float& out) {
   app.add_option_function<std::string>(
          flag,
-         [=, &out](const std::string& text) { out = static_cast<float>(must(parse_real(flag, text, low, high, open_low))); },
+         [=, &out](const std::string& text) { out = must(parse_float(flag, text, low, high, open_low)); },
          fmt::format("{} [{}]", help, out))
       ->type_name("X")
       ->group("Sampling");
 }
 
+// Flags whose value is free text, which may look like a flag.
+bool takes_any_text(const std::string& flag) {
+  static constexpr const char* kFlags[] = {"-p", "--prompt", "-f", "--file", "--system", "--stop"};
+  return std::find(std::begin(kFlags), std::end(kFlags), flag) != std::end(kFlags);
+}
+
 }  // namespace
+
+CLI::Option* add_text(CLI::App& app, const std::string& flags, const std::string& type, const std::string& help, std::string& out,
+                      const std::string& name) {
+  const std::string flag = name.empty() ? shown(flags) : name;
+  return app
+      .add_option_function<std::string>(
+          flags,
+          [flag, type, &out](const std::string& text) {
+            if (text.empty()) throw CLI::ValidationError(fmt::format("{} is empty; it needs a {}, or leave it out", flag, type));
+            out = text;
+          },
+          help)
+      ->type_name(type);
+}
 
 CLI::Option* add_int(CLI::App& app, const std::string& flags, std::int64_t low, std::int64_t high, const std::string& help,
                      std::function<void(std::int64_t)> use) {
@@ -48,10 +70,8 @@ CLI::Option* add_int(CLI::App& app, const std::string& flags, std::int64_t low, 
 
 void add_pair_options(CLI::App& app, PairOptions& out) {
   const char* group = "Models";
-  app.add_option("-m,--model", out.target, "the target: a .gguf file")->type_name("FILE")->required()->group(group);
-  app.add_option("--model-draft", out.draft, "(-md) the draft: a .gguf file with the same vocabulary")
-      ->type_name("FILE")
-      ->group(group);
+  add_text(app, "-m,--model", "FILE", "the target: a .gguf file", out.target)->required()->group(group);
+  add_text(app, "--model-draft", "FILE", "(-md) the draft: a .gguf file with the same vocabulary", out.draft, "-md")->group(group);
   add_int(app, "-c,--ctx-size", 0, 1 << 20, "tokens a sequence may hold; 0: what the models were trained for [4096 or that]",
           [&out](std::int64_t v) { out.context = static_cast<int>(v); })
       ->group(group);
@@ -112,8 +132,7 @@ std::vector<std::string> expand_short_flags(const std::vector<std::string>& argu
   bool literal = false;
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     std::string text = arguments[i];
-    const std::string before = i > 0 ? arguments[i - 1] : "";
-    const bool is_value = before == "-p" || before == "--prompt" || before == "-f" || before == "--file" || before == "--system";
+    const bool is_value = i > 0 && takes_any_text(arguments[i - 1]);
     literal = literal || (text == "--" && !is_value);
     if (!literal && !is_value) {
       for (const auto& [name, full] : kNames) {
@@ -131,6 +150,29 @@ std::vector<std::string> expand_short_flags(const std::vector<std::string>& argu
     out.push_back(std::move(text));
   }
   return out;
+}
+
+Status check_arguments(const CLI::App& app, const std::vector<std::string>& arguments) {
+  for (std::size_t i = 0; i < arguments.size() && arguments[i] != "--"; ++i) {
+    const std::string& word = arguments[i];
+    const bool empty = word.size() > 3 && word.rfind("--", 0) == 0 && word.find('=') == word.size() - 1;
+    if (empty && !(i > 0 && takes_any_text(arguments[i - 1])))
+      return {Code::kInvalid, fmt::format("{} is empty; give it a value, or leave it out", word.substr(0, word.size() - 1))};
+  }
+  const CLI::App* at = &app;
+  for (const std::string& word : arguments) {
+    const std::vector<const CLI::App*> commands = at->get_subcommands([](const CLI::App*) { return true; });
+    if (commands.empty() || word.rfind('-', 0) == 0) break;
+    std::string names;
+    const CLI::App* found = nullptr;
+    for (const CLI::App* command : commands) {
+      if (command->get_name() == word) found = command;
+      names += (names.empty() ? "" : ", ") + command->get_name();
+    }
+    if (found == nullptr) return {Code::kInvalid, fmt::format("unknown command '{}'; there are: {}", word, names)};
+    at = found;
+  }
+  return Status::ok();
 }
 
 }  // namespace drift::cli

@@ -22,11 +22,20 @@ void add_sampler_options(CLI::App& app, spec::SamplerConfig& sampler, std::uint6
 // Every row of setting_table() as a flag.
 void add_setting_options(CLI::App& app, Settings& settings);
 
+// A flag whose text may not be empty: '--bank ""' is a slip, such as a variable that is not set, and no way to say "none".
+// `type` is what --help calls the value; `name` is how errors call the flag, if not by the first of `flags`. `out` is left alone
+// until the flag is given.
+CLI::Option* add_text(CLI::App& app, const std::string& flags, const std::string& type, const std::string& help, std::string& out,
+                      const std::string& name = "");
 CLI::Option* add_int(CLI::App& app, const std::string& flags, std::int64_t low, std::int64_t high, const std::string& help,
                      std::function<void(std::int64_t)> use);
 
 // CLI11 knows one-letter flags with one dash only: "-md", "-ngl" and "-ngld" become their long names. Arguments after a lone
-// "--" and the values of -p, -f and --system stay as they are.
+// "--" and the values of -p, -f, --system and --stop stay as they are.
 std::vector<std::string> expand_short_flags(const std::vector<std::string>& arguments);
+
+// What CLI11 would misread: a first word that is no command ("a subcommand is required"), and a long flag with "=" and nothing
+// after it (it would take the next argument as its value). Fails with kInvalid naming it. Call with expanded flags.
+Status check_arguments(const CLI::App& app, const std::vector<std::string>& arguments);
 
 }  // namespace drift::cli

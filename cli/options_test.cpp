@@ -60,5 +60,41 @@ TEST(Options, ErrorsNameFlagValueAndBounds) {
   EXPECT_NE(parse({"-m", "t", "--lamda", "1"}, pair, sampler, settings), "");
 }
 
+TEST(Options, AnEmptyTextIsRefusedNamingTheFlag) {
+  PairOptions pair;
+  spec::SamplerConfig sampler;
+  Settings settings;
+  EXPECT_EQ(parse({"-m", ""}, pair, sampler, settings), "-m is empty; it needs a FILE, or leave it out");
+  EXPECT_EQ(parse({"-m", "t", "-md", ""}, pair, sampler, settings), "-md is empty; it needs a FILE, or leave it out");
+  EXPECT_NE(parse({"-m", "t", "--lora", ""}, pair, sampler, settings), "");
+}
+
+TEST(Options, AFloatTooSmallToBeToldFromZeroNamesTheFlag) {
+  PairOptions pair;
+  spec::SamplerConfig sampler;
+  Settings settings;
+  EXPECT_EQ(parse({"-m", "t", "--top-p", "1e-50"}, pair, sampler, settings), "--top-p is '1e-50', too small to be told from 0");
+}
+
+TEST(Options, UnknownCommandsAreNamed) {
+  CLI::App app("test");
+  app.add_subcommand("run", "");
+  app.add_subcommand("bank", "")->add_subcommand("show", "")->add_option("FILE");
+  EXPECT_TRUE(check_arguments(app, {}).is_ok());
+  EXPECT_TRUE(check_arguments(app, {"--help"}).is_ok());
+  EXPECT_TRUE(check_arguments(app, {"run", "anything"}).is_ok());
+  EXPECT_TRUE(check_arguments(app, {"bank", "show", "x"}).is_ok());
+  EXPECT_EQ(check_arguments(app, {"frobnicate"}).message(), "unknown command 'frobnicate'; there are: run, bank");
+  EXPECT_EQ(check_arguments(app, {""}).message(), "unknown command ''; there are: run, bank");
+  EXPECT_EQ(check_arguments(app, {"bank", "burn", "x"}).message(), "unknown command 'burn'; there are: show");
+}
+
+TEST(Options, AFlagWithNothingAfterItsEqualsSignTakesNoOtherArgument) {
+  CLI::App app("test");
+  EXPECT_EQ(check_arguments(app, {"--bank=", "-n"}).message(), "--bank is empty; give it a value, or leave it out");
+  EXPECT_EQ(check_arguments(app, expand_short_flags({"-md="})).message(), "--model-draft is empty; give it a value, or leave it out");
+  EXPECT_TRUE(check_arguments(app, {"--bank=x", "-p", "--bank=", "--stop", "--x=", "--", "--bank="}).is_ok());
+}
+
 }  // namespace
 }  // namespace drift::cli

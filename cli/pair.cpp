@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
 
 #include "cli/numbers.hpp"
 
@@ -47,6 +48,8 @@ bank::Fingerprint Pair::fingerprint() const {
 }
 
 Result<Pair> load_pair(const PairOptions& options) {
+  if (options.draft.empty() && !options.loras_draft.empty())
+    return Status(Code::kInvalid, "--lora-draft needs a draft: give one with -md");
   const auto start = std::chrono::steady_clock::now();
   DRIFT_ASSIGN(std::shared_ptr<LlamaModel> target, load_model("-m", options.target, options.gpu_layers, options.verbose));
   std::shared_ptr<LlamaModel> draft;
@@ -89,7 +92,8 @@ Result<engine::LoraAdapter> parse_lora(const std::string& flag, const std::strin
   engine::LoraAdapter adapter;
   adapter.path = text;
   const std::size_t equals = text.rfind('=');
-  if (equals != std::string::npos) {
+  std::error_code error;
+  if (equals != std::string::npos && !std::filesystem::exists(text, error)) {  // a file of the whole name goes first
     DRIFT_ASSIGN(const double scale, parse_real(flag + " scale", text.substr(equals + 1), -100, 100));
     adapter.scale = static_cast<float>(scale);
     adapter.path = text.substr(0, equals);

@@ -36,10 +36,12 @@ struct Pair {
   bank::Fingerprint fingerprint() const;  // reads the model files once; Requires: a draft
 };
 
-// Fails as LlamaModel::load, LlamaEngine::make and check_same_vocabulary, naming the flag of the model at fault.
+// Fails as LlamaModel::load, LlamaEngine::make and check_same_vocabulary, naming the flag of the model at fault;
+// kInvalid for a LoRA adapter without its model.
 Result<Pair> load_pair(const PairOptions& options);
 
-// "FILE" or "FILE=SCALE". Fails with kInvalid on an empty file name or a scale outside [-100, 100].
+// "FILE" or "FILE=SCALE"; where all of the text names a file that is there, it is FILE.
+// Fails with kInvalid on an empty file name or a scale outside [-100, 100].
 Result<engine::LoraAdapter> parse_lora(const std::string& flag, const std::string& text);
 
 // The method's settings completed with what only the pair knows (key width, vocabulary). Fails as RecalConfig::validate.

@@ -85,11 +85,7 @@ Status set_whole(std::uint32_t& out, const std::string& shown, const std::string
 }
 
 Status set_real(float& out, const std::string& shown, const std::string& text, double low, double high, bool open_low) {
-  DRIFT_ASSIGN(const double value, parse_real(shown, text, low, high, open_low));
-  const auto narrow = static_cast<float>(value);
-  if (open_low && !(narrow > static_cast<float>(low)))
-    return {Code::kInvalid, fmt::format("{} is '{}', too small to be told from {}", shown, text, low)};
-  out = narrow;
+  DRIFT_ASSIGN(out, parse_float(shown, text, low, high, open_low));
   return Status::ok();
 }
 
