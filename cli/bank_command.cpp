@@ -4,12 +4,9 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <cmath>
-#include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <iostream>
+#include <istream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -17,7 +14,11 @@
 #include "cli/bank_export.hpp"
 #include "cli/console.hpp"
 #include "cli/exit_codes.hpp"
+#include "cli/input.hpp"
+#include "cli/options.hpp"
+#include "cli/output_file.hpp"
 #include "drift/bank/store_format.hpp"
+#include "text/printable.hpp"
 
 namespace drift::cli {
 namespace {
@@ -97,28 +98,24 @@ Status export_to(const std::string& path, const std::string& out) {
   DRIFT_ASSIGN(const StoredBank stored, load(path));
   if (out.empty() || out == "-") {
     export_bank(stored, [](const std::string& line) { return write_out(line); });
-    return Status::ok();  // a closed or full output has its own exit code
+    return Status::ok();  // main() tells of a closed or full output
   }
-  // Beside the file and renamed at the end: never a cut export under the name that was asked for.
-  const std::string part = out + ".part";
-  std::ofstream file(part, std::ios::binary | std::ios::trunc);
-  if (!file) return {Code::kIo, fmt::format("cannot write '{}': {}", part, std::strerror(errno))};
-  const bool whole =
-      export_bank(stored, [&](const std::string& line) { return static_cast<bool>(file << line) && !interrupted(); });
-  file.close();
-  std::error_code error;
-  if (whole && file) std::filesystem::rename(part, out, error);
-  if (whole && file && !error) return Status::ok();
-  const std::string why = error ? error.message() : interrupted() ? "interrupted" : std::strerror(errno);
-  std::filesystem::remove(part, error);
-  return {interrupted() ? Code::kCancelled : Code::kIo, fmt::format("could not write the export '{}': {}", out, why)};
+  DRIFT_ASSIGN(OutputFile file, OutputFile::open(out, {path}));
+  Status status;
+  const bool whole = export_bank(stored, [&](const std::string& line) {
+    status = interrupted() ? Status(Code::kCancelled, "interrupted; the export was not written") : file.write(line);
+    return status.is_ok();
+  });
+  return whole ? file.finish() : status;
 }
 
 Status import_from(const std::string& path, const std::string& in, bool replace) {
-  if (in == "-") return import_into(path, std::cin, replace);
-  std::ifstream file(in, std::ios::binary);
-  if (!file) return {Code::kNotFound, fmt::format("cannot read the export '{}': {}", in, std::strerror(errno))};
-  return import_into(path, file, replace);
+  DRIFT_ASSIGN(Input input, in == "-" ? Result<Input>(Input::standard()) : Input::open(in));
+  InputBuffer buffer(std::move(input));
+  std::istream stream(&buffer);
+  const Status status = import_into(path, stream, replace);
+  // What ended the reading explains more than "the export was cut".
+  return status.is_ok() || buffer.status().is_ok() ? status : buffer.status();
 }
 
 struct Choices {
@@ -134,8 +131,8 @@ std::string describe_bank(const StoredBank& stored, std::uint64_t file_bytes, st
   const bank::BankConfig& c = image.config;
   std::string text;
   const auto row = [&](const char* name, const std::string& value) { text += fmt::format("{:<14} {}\n", name, value); };
-  row("target", fmt::format("{}  {}", stored.target_name, stored.fingerprint.target_hash));
-  row("draft", fmt::format("{}  {}", stored.draft_name, stored.fingerprint.draft_hash));
+  row("target", fmt::format("{}  {}", text::printable(stored.target_name), stored.fingerprint.target_hash));
+  row("draft", fmt::format("{}  {}", text::printable(stored.draft_name), stored.fingerprint.draft_hash));
   row("vocabulary", fmt::format("{}", stored.fingerprint.vocab));
   row("hidden width", fmt::format("{}", stored.fingerprint.hidden_width));
   row("entries", fmt::format("{} of {}", image.size, c.capacity));
@@ -250,7 +247,7 @@ void add_bank_command(CLI::App& app, int& exit_code) {
     sub->add_option("FILE", choices->file, "The bank file")->required();
     sub->callback([choices, action, &exit_code] {
       const Status status = action(*choices);
-      exit_code = status.is_ok() ? (out_is_broken() ? kExitBrokenPipe : kExitOk) : fail(status);
+      exit_code = status.is_ok() ? kExitOk : fail(status);
     });
     return sub;
   };
@@ -260,7 +257,7 @@ void add_bank_command(CLI::App& app, int& exit_code) {
   show_command->add_option("--top", choices->top, "Most taught entries to print (0 .. 65536)")->check(CLI::Range(0, 65'536));
   add("verify", "Check everything; changes nothing", [](const Choices& c) { return verify(c.file); });
   CLI::App* export_command = add("export", "Write as JSON lines", [](const Choices& c) { return export_to(c.file, c.other); });
-  export_command->add_option("-o,--out", choices->other, "File to write; without it, or with -, the standard output");
+  add_text(*export_command, "-o,--out", "FILE", "File to write; without it, or with -, the standard output", choices->other);
   CLI::App* import_command =
       add("import", "Replace the content by an export", [](const Choices& c) { return import_from(c.file, c.other, c.replace); });
   import_command->add_option("EXPORT", choices->other, "The export, or - for the standard input")->required();

@@ -4,9 +4,12 @@
 
 #include <optional>
 
+#include "text/printable.hpp"
+
 namespace drift::cli {
 namespace {
 
+constexpr std::size_t kNameMax = 200;  // characters: at most 803 bytes of the store's 1,024
 constexpr const char* kBankKeys[] = {"capacity", "support", "tau", "eta", "rate", "key-type", "int8-scan", "standardise"};
 
 Status check_agrees(const Settings& settings, const bank::BankConfig& stored, const std::string& path) {
@@ -32,8 +35,10 @@ Result<BankSession> BankSession::open(const std::string& path, bool read_only, c
   std::optional<bank::StoredBank> stored;
   if (!path.empty()) {
     session.fingerprint_ = pair.fingerprint();
-    session.target_name_ = pair.target->describe().name;
-    session.draft_name_ = pair.draft->describe().name;
+    // A model file may be called anything; the store takes names that are short and can be printed.
+    session.target_name_ = text::printable(pair.target->describe().name, kNameMax);
+    session.draft_name_ = text::printable(pair.draft->describe().name, kNameMax);
+    DRIFT_TRY(complete(config, pair).status());  // before a new file is made for a bank that cannot be
     DRIFT_ASSIGN(auto file, bank::BankFile::open(path, read_only ? bank::Access::kReadOnly : bank::Access::kReadWrite));
     if (!file->empty()) {
       DRIFT_ASSIGN(stored, file->load(session.fingerprint_));

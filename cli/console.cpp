@@ -7,46 +7,37 @@
 
 #include <atomic>
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
-#include <filesystem>
 
 #include "cli/exit_codes.hpp"
+#include "text/printable.hpp"
 
 namespace drift::cli {
 namespace {
 
 std::atomic<int> g_interrupts{0};
 static_assert(std::atomic<int>::is_always_lock_free, "a signal handler may only touch lock-free atomics");
-bool g_out_broken = false;
+int g_out_error = 0;  // errno of the first write to stdout that failed
 
-extern "C" void on_signal(int) {
-  if (g_interrupts.fetch_add(1, std::memory_order_relaxed) > 0) _exit(kExitInterrupted);
+extern "C" void on_signal(int signal) {
+  if (g_interrupts.fetch_add(1, std::memory_order_relaxed) > 0 && signal != SIGHUP) _exit(kExitInterrupted);
 }
 
-Status parent_exists(const std::filesystem::path& path) {
-  const std::filesystem::path parent = path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
-  std::error_code error;
-  if (!std::filesystem::is_directory(parent, error)) {
-    return {Code::kNotFound,
-            fmt::format("the folder {} for {} does not exist; make it first", parent.string(), path.filename().string())};
-  }
-  return Status::ok();
-}
-
-std::string temporary_name(const std::string& path) { return fmt::format("{}.part-{}", path, ::getpid()); }
-
-Status write_all(int file, std::string_view content) {
-  while (!content.empty()) {
-    const ssize_t wrote = ::write(file, content.data(), content.size());
-    if (wrote < 0 && errno == EINTR) continue;
-    if (wrote <= 0) return {Code::kIo, std::strerror(errno)};
-    content.remove_prefix(static_cast<std::size_t>(wrote));
-  }
-  return ::fsync(file) == 0 ? Status::ok() : Status(Code::kIo, std::strerror(errno));
+bool is_ignored(int signal) {
+  struct sigaction now{};
+  return ::sigaction(signal, nullptr, &now) == 0 && now.sa_handler == SIG_IGN;
 }
 
 }  // namespace
+
+void hold_standard_files() {
+  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (::fcntl(fd, F_GETFD) >= 0 || errno != EBADF) continue;
+    // open() takes the lowest free number, which is fd. Reading only for stdout: a write there must fail, not vanish.
+    const int mode = fd == STDERR_FILENO ? O_WRONLY : O_RDONLY;
+    if (::open("/dev/null", mode) != fd) _exit(kExitFailure);  // nowhere to say it
+  }
+}
 
 void install_signal_handlers() {
   struct sigaction action{};
@@ -55,26 +46,45 @@ void install_signal_handlers() {
   action.sa_flags = 0;  // a blocked read() returns with EINTR, so an interactive chat sees the signal
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
+  if (!is_ignored(SIGHUP)) sigaction(SIGHUP, &action, nullptr);
   action.sa_handler = SIG_IGN;
   sigaction(SIGPIPE, &action, nullptr);
+  sigaction(SIGXFSZ, &action, nullptr);
 }
 
 bool interrupted() { return g_interrupts.load(std::memory_order_relaxed) > 0; }
 
+int write_bytes(int fd, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t wrote = ::write(fd, bytes.data(), bytes.size());
+    if (wrote < 0 && errno == EINTR) continue;
+    if (wrote <= 0) return wrote < 0 ? errno : EIO;
+    bytes.remove_prefix(static_cast<std::size_t>(wrote));
+  }
+  return 0;
+}
+
 bool write_out(std::string_view text) {
-  if (g_out_broken) return false;
-  const bool ok = std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
-  if (!ok) g_out_broken = true;
-  return ok;
+  if (g_out_error == 0) g_out_error = write_bytes(STDOUT_FILENO, text);
+  return g_out_error == 0;
 }
 
-bool out_is_broken() { return g_out_broken; }
+bool out_is_broken() { return g_out_error != 0; }
 
-void note(const std::string& message) {
-  const std::string line = fmt::format("drift: {}\n", message);
-  std::fwrite(line.data(), 1, line.size(), stderr);
-  std::fflush(stderr);
+int finish_output(int exit_code) {
+  if (g_out_error == 0) {  // a network file system may tell of a full disk only when a descriptor is closed
+    const int copy = ::fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3);
+    if (copy >= 0 && ::close(copy) != 0 && errno != EINTR) g_out_error = errno;
+  }
+  if (g_out_error == 0) return exit_code;
+  if (g_out_error != EPIPE) note(fmt::format("cannot write the output: {}", std::strerror(g_out_error)));
+  if (exit_code != kExitOk) return exit_code;
+  return g_out_error == EPIPE ? kExitBrokenPipe : kExitFailure;
 }
+
+void write_err(std::string_view text) { static_cast<void>(write_bytes(STDERR_FILENO, text)); }
+
+void note(std::string_view message) { write_err(fmt::format("drift: {}\n", text::printable(message))); }
 
 int fail(const Status& status) {
   note(status.message());
@@ -83,30 +93,5 @@ int fail(const Status& status) {
 
 bool stdout_is_terminal() { return ::isatty(STDOUT_FILENO) == 1; }
 bool stderr_is_terminal() { return ::isatty(STDERR_FILENO) == 1; }
-
-Status check_writable(const std::string& path) {
-  DRIFT_TRY(parent_exists(path));
-  std::error_code error;
-  if (std::filesystem::is_directory(path, error)) return {Code::kInvalid, path + " is a folder; name a file"};
-  const std::string temporary = temporary_name(path);
-  const int file = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
-  if (file < 0) return {Code::kIo, fmt::format("cannot write beside {}: {}", path, std::strerror(errno))};
-  ::close(file);
-  ::unlink(temporary.c_str());
-  return Status::ok();
-}
-
-Status write_file_atomically(const std::string& path, std::string_view content) {
-  DRIFT_TRY(parent_exists(path));
-  const std::string temporary = temporary_name(path);
-  const int file = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  if (file < 0) return {Code::kIo, fmt::format("cannot write {}: {}", temporary, std::strerror(errno))};
-  Status status = write_all(file, content);
-  if (::close(file) != 0 && status.is_ok()) status = Status(Code::kIo, std::strerror(errno));
-  if (status.is_ok() && ::rename(temporary.c_str(), path.c_str()) != 0) status = Status(Code::kIo, std::strerror(errno));
-  if (status.is_ok()) return status;
-  ::unlink(temporary.c_str());
-  return {Code::kIo, fmt::format("cannot write {}: {}; the old file, if any, still stands", path, status.message())};
-}
 
 }  // namespace drift::cli

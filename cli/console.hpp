@@ -1,4 +1,4 @@
-// console.hpp - signals, output that may be closed under us, and how errors are said.
+// console.hpp - signals, output that may be closed or full under us, and how errors are said.
 //
 // Threads: one, besides the signal handler.
 #pragma once
@@ -10,26 +10,33 @@
 
 namespace drift::cli {
 
-// Ctrl-C and SIGTERM are counted, the second one ends the process at once with kExitInterrupted; SIGPIPE is ignored, so that
-// a closed output is an error of write_out(). Call once.
+// A descriptor 0, 1 or 2 that the caller closed would be given to the next file opened, e.g. a bank, and then be printed
+// into. This puts /dev/null there: reading finds the end, writing to stdout fails as on a closed one. Call first of all.
+void hold_standard_files();
+
+// Ctrl-C, SIGTERM and SIGHUP are counted; the second one, unless it is a SIGHUP (a closing terminal sends two), ends the process
+// at once with kExitInterrupted. SIGPIPE and SIGXFSZ are ignored, so that a closed output or a file that may not grow is
+// an error of the write. A SIGHUP that was ignored at the start (nohup) stays ignored. Call once.
 void install_signal_handlers();
 bool interrupted();
 
-// Writes to stdout and flushes. False once stdout is closed or full: stop producing then.
+// Writes to stdout, unbuffered. False once stdout is closed or full: stop producing then.
 bool write_out(std::string_view text);
 bool out_is_broken();
+// The program's exit code, given what the command ended with: 0 becomes kExitBrokenPipe when the reader of stdout has gone
+// and, with a sentence, kExitFailure when output was lost otherwise. Call last of all.
+int finish_output(int exit_code);
 
-// "drift: <message>" on stderr; returns the exit code that goes with the status.
+// To stderr as it is; that it cannot be written is nobody's to know.
+void write_err(std::string_view text);
+// "drift: <message>" on stderr, control characters escaped; returns the exit code that goes with the status.
 int fail(const Status& status);
-void note(const std::string& message);  // "drift: <message>" on stderr
+void note(std::string_view message);  // "drift: <message>" on stderr, control characters escaped
 
 bool stdout_is_terminal();
 bool stderr_is_terminal();
 
-// Writes a file so that a reader sees the old content or the new one: a temporary file beside it, synced, renamed.
-// Fails with kNotFound (missing parent folder), kIo; the old file then still stands.
-Status write_file_atomically(const std::string& path, std::string_view content);
-// Whether write_file_atomically could begin: to be asked before long work.
-Status check_writable(const std::string& path);
+// All of `bytes` into the descriptor. Returns 0 or errno.
+int write_bytes(int fd, std::string_view bytes);
 
 }  // namespace drift::cli

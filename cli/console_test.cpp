@@ -1,50 +1,95 @@
 #include "cli/console.hpp"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
-#include <filesystem>
-#include <fstream>
-#include <iterator>
-#include <string>
+#include <cerrno>
+#include <initializer_list>
 
+#include "cli/exit_codes.hpp"
+
+// Signals, standard descriptors and the fate of stdout belong to a whole process: each case has one of its own.
 namespace drift::cli {
 namespace {
 
-namespace fs = std::filesystem;
+using ::testing::ExitedWithCode;
 
-class AtomicFile : public testing::Test {
- protected:
-  void SetUp() override {
-    folder_ = fs::path(testing::TempDir()) /
-              (std::string("drift-console-") + testing::UnitTest::GetInstance()->current_test_info()->name());
-    fs::remove_all(folder_);
-    fs::create_directories(folder_);
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-  static std::string read(const fs::path& path) {
-    std::ifstream in(path);
-    return {std::istreambuf_iterator<char>(in), {}};
-  }
-  fs::path folder_;
-};
-
-TEST_F(AtomicFile, ReplacesAndLeavesNothingBeside) {
-  const fs::path path = folder_ / "out.json";
-  ASSERT_TRUE(write_file_atomically(path, "one").is_ok());
-  ASSERT_TRUE(write_file_atomically(path, "two").is_ok());
-  EXPECT_EQ(read(path), "two");
-  EXPECT_EQ(std::distance(fs::directory_iterator(folder_), {}), 1);
+void set_handler(int signal, void (*handler)(int)) {
+  struct sigaction action{};
+  action.sa_handler = handler;
+  ::sigaction(signal, &action, nullptr);
 }
 
-TEST_F(AtomicFile, AMissingParentIsNamedBeforeAndAfter) {
-  const std::string path = folder_ / "no" / "out.json";
-  for (const Status& status : {check_writable(path), write_file_atomically(path, "x")}) {
-    EXPECT_EQ(status.code(), Code::kNotFound);
-    EXPECT_NE(status.message().find("does not exist"), std::string::npos);
+[[noreturn]] void signals(void (*hangup)(int), std::initializer_list<int> sent) {
+  set_handler(SIGHUP, hangup);
+  install_signal_handlers();
+  for (const int signal : sent) ::raise(signal);
+  ::_exit(interrupted() ? 7 : 8);
+}
+
+TEST(ConsoleDeathTest, EverySignalThatEndsIsCountedAndTheSecondEndsAtOnce) {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    EXPECT_EXIT(signals(SIG_DFL, {signal}), ExitedWithCode(7), "");
+    EXPECT_EXIT(signals(SIG_DFL, {signal, SIGINT}), ExitedWithCode(kExitInterrupted), "");
   }
-  EXPECT_EQ(check_writable(folder_).code(), Code::kInvalid) << "a folder is no file";
-  EXPECT_TRUE(check_writable(folder_ / "x").is_ok());
-  EXPECT_TRUE(fs::is_empty(folder_)) << "asking leaves nothing behind";
+  EXPECT_EXIT(signals(SIG_DFL, {SIGHUP, SIGHUP}), ExitedWithCode(7), "") << "a closing terminal sends two";
+  EXPECT_EXIT(signals(SIG_IGN, {SIGHUP}), ExitedWithCode(8), "") << "nohup";
+}
+
+[[noreturn]] void write_past_a_limit() {
+  install_signal_handlers();
+  char name[] = "drift-console-XXXXXX";
+  const int file = ::mkstemp(name);
+  ::unlink(name);
+  const rlimit limit{4, 4};
+  ::setrlimit(RLIMIT_FSIZE, &limit);
+  ::_exit(write_bytes(file, "more than four") == EFBIG ? 7 : 8);
+}
+
+TEST(ConsoleDeathTest, AFileThatMayNotGrowIsAnErrorOfTheWrite) {
+  EXPECT_EXIT(write_past_a_limit(), ExitedWithCode(7), "");
+}
+
+[[noreturn]] void close_and_hold() {
+  ::close(STDIN_FILENO);
+  ::close(STDOUT_FILENO);
+  hold_standard_files();
+  char byte = 0;
+  const bool held = ::read(STDIN_FILENO, &byte, 1) == 0 && ::open("/dev/null", O_RDONLY) > STDERR_FILENO;
+  ::_exit(held && !write_out("x") ? finish_output(kExitOk) : 8);
+}
+
+TEST(ConsoleDeathTest, ClosedDescriptorsAreTakenAndWritingToThemIsSaid) {
+  EXPECT_EXIT(close_and_hold(), ExitedWithCode(kExitFailure), "drift: cannot write the output: Bad file descriptor");
+}
+
+// With stdout at `path`, or at a pipe whose reader has gone.
+[[noreturn]] void lose_output(const char* path, int exit_code) {
+  install_signal_handlers();
+  int ends[2] = {-1, -1};
+  if (path == nullptr) {
+    if (::pipe(ends) != 0) ::_exit(8);
+    ::close(ends[0]);
+  } else {
+    ends[1] = ::open(path, O_WRONLY);
+  }
+  ::dup2(ends[1], STDOUT_FILENO);
+  const bool first = write_out("a"), second = write_out("b");
+  ::_exit(first || second || !out_is_broken() ? 8 : finish_output(exit_code));
+}
+
+TEST(ConsoleDeathTest, LostOutputIsSaidUnlessTheReaderHasGone) {
+  EXPECT_EXIT(lose_output("/dev/full", kExitOk), ExitedWithCode(kExitFailure), "^drift: cannot write the output: No space left");
+  EXPECT_EXIT(lose_output("/dev/full", kExitInterrupted), ExitedWithCode(kExitInterrupted), "No space left");
+  EXPECT_EXIT(lose_output(nullptr, kExitOk), ExitedWithCode(kExitBrokenPipe), "^$");
+  EXPECT_EXIT(lose_output(nullptr, kExitUsage), ExitedWithCode(kExitUsage), "^$");
+}
+
+TEST(ConsoleDeathTest, NotesCannotSteerTheTerminal) {
+  EXPECT_EXIT((note("a\x1b[2J\nb"), ::_exit(0)), ExitedWithCode(0), "^drift: a.x1b.2J.nb\n$");
 }
 
 }  // namespace

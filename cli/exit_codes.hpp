@@ -9,7 +9,7 @@ inline constexpr int kExitOk = 0;
 inline constexpr int kExitFailure = 1;        // the machine or a dependency failed: disk, memory, backend, a busy bank
 inline constexpr int kExitUsage = 2;          // the command line or an input cannot be used
 inline constexpr int kExitDivergence = 3;     // compare: a mode's text left plain decoding's by more than the margin
-inline constexpr int kExitInterrupted = 130;  // Ctrl-C or SIGTERM; what was done so far is printed and kept
+inline constexpr int kExitInterrupted = 130;  // Ctrl-C, SIGTERM or SIGHUP; what was done so far is printed and kept
 inline constexpr int kExitBrokenPipe = 141;   // whoever read the output has gone
 
 constexpr int exit_code_of(Code code) {

@@ -1,9 +1,9 @@
 // The one program `drift`: finds the subcommand, runs it, turns whatever happened into an exit code.
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
-#include <cstdio>
 #include <exception>
 #include <new>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -24,6 +24,12 @@ constexpr const char* kFooter =
     "Exit codes: 0 done; 1 the machine or a dependency failed; 2 the command line or an input cannot be used;\n"
     "3 (compare) a text diverged beyond the margin; 130 interrupted; 141 the reader of the output has gone.";
 
+int refuse(const std::string& why) {
+  drift::cli::note(why);
+  drift::cli::note("see drift --help or drift COMMAND --help");
+  return drift::cli::kExitUsage;
+}
+
 int run(std::vector<std::string> arguments) {
   int exit_code = drift::cli::kExitOk;
   CLI::App app("DRIFT: speculative decoding whose frozen draft learns from every verification.", "drift");
@@ -37,14 +43,17 @@ int run(std::vector<std::string> arguments) {
   drift::cli::add_compare_command(app, exit_code);
   drift::cli::add_doctor_command(app, exit_code);
   arguments = drift::cli::expand_short_flags(arguments);
+  if (const drift::Status sound = drift::cli::check_arguments(app, arguments); !sound.is_ok()) return refuse(sound.message());
   std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());  // CLI11 takes them from the back
   try {
     app.parse(reversed);
   } catch (const CLI::Success& success) {  // --help, --version
-    return app.exit(success);
+    std::ostringstream text;
+    const int code = app.exit(success, text, text);
+    drift::cli::write_out(text.str());
+    return code;
   } catch (const CLI::ParseError& error) {
-    drift::cli::note(fmt::format("{}\nSee drift --help or drift COMMAND --help.", error.what()));
-    return drift::cli::kExitUsage;
+    return refuse(error.what());
   }
   return exit_code;
 }
@@ -52,13 +61,15 @@ int run(std::vector<std::string> arguments) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  drift::cli::hold_standard_files();
   drift::cli::install_signal_handlers();
+  int exit_code = drift::cli::kExitFailure;
   try {
-    return run(std::vector<std::string>(argv + 1, argv + argc));
+    exit_code = run(std::vector<std::string>(argv + 1, argv + argc));
   } catch (const std::bad_alloc&) {
-    std::fputs("drift: out of memory; use smaller models, a smaller context (-c) or a smaller bank (--capacity)\n", stderr);
+    drift::cli::note("out of memory; use smaller models, a smaller context (-c) or a smaller bank (--capacity)");
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "drift: unexpected failure: %s\n", error.what());
+    drift::cli::note(fmt::format("unexpected failure: {}", error.what()));
   }
-  return drift::cli::kExitFailure;
+  return drift::cli::finish_output(exit_code);
 }

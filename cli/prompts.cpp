@@ -3,14 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
 #include <filesystem>
 #include <map>
-#include <memory>
 #include <nlohmann/json.hpp>
 
+#include "cli/input.hpp"
+#include "text/printable.hpp"
 #include "text/utf8.hpp"
 
 namespace drift::cli {
@@ -19,7 +17,16 @@ namespace {
 using Json = nlohmann::json;
 
 Status bad_line(const std::string& name, std::size_t line, const std::string& why) {
-  return {Code::kInvalid, fmt::format("{}, line {}: {}", name, line, why)};
+  return {Code::kInvalid, fmt::format("{}:{}: {}", name, line, why)};
+}
+
+// What the library says, without its own names and without the text it quotes (which may be of any length).
+Status bad_json(const std::string& name, std::size_t line, const Json::parse_error& error) {
+  std::string why = error.what();
+  if (const std::size_t dash = why.find(" - "); dash != std::string::npos) why = why.substr(dash + 3);
+  why = why.substr(0, why.find("; last read"));
+  return bad_line(name, line,
+                  fmt::format("column {}: not valid JSON: {}", error.byte, text::printable(why, text::kQuoteMax)));
 }
 
 // An optional text field; false if it is there and no string.
@@ -31,14 +38,21 @@ bool take_text(const Json& row, const char* field, std::string& out) {
   return true;
 }
 
+// For ids made from it.
+std::string short_name(const std::string& path) {
+  return text::printable(std::filesystem::path(path).filename().string(), text::kQuoteMax);
+}
+
 Result<Prompt> read_row(const std::string& name, std::size_t line, std::string_view text) {
   const std::size_t valid = text::valid_prefix(text);
   if (valid != text.size()) return bad_line(name, line, fmt::format("byte {} is not valid UTF-8", valid + 1));
   Json row;
   try {
     row = Json::parse(text);
-  } catch (const Json::exception& error) {
-    return bad_line(name, line, fmt::format("not valid JSON: {}", error.what()));
+  } catch (const Json::parse_error& error) {
+    return bad_json(name, line, error);
+  } catch (const Json::exception&) {
+    return bad_line(name, line, "not valid JSON: a number is too large");
   }
   if (!row.is_object()) return bad_line(name, line, "a row must be a JSON object with a \"prompt\"");
   Prompt prompt;
@@ -49,6 +63,8 @@ Result<Prompt> read_row(const std::string& name, std::size_t line, std::string_v
                                    {"kind", &kind},
                                    {"prompt", &prompt.text}}) {
     if (!take_text(row, field, *out)) return bad_line(name, line, fmt::format("\"{}\" must be a string", field));
+    if (out != &prompt.text && (out->size() > kFieldBytesMax || text::printable(*out) != *out))
+      return bad_line(name, line, fmt::format("\"{}\" must be at most {} bytes without control characters", field, kFieldBytesMax));
   }
   if (prompt.text.empty()) return bad_line(name, line, "\"prompt\" is missing or empty");
   if (prompt.text.size() > kPromptBytesMax)
@@ -56,14 +72,15 @@ Result<Prompt> read_row(const std::string& name, std::size_t line, std::string_v
   if (kind == "instruction") {
     prompt.kind = PromptKind::kInstruction;
   } else if (!kind.empty() && kind != "prefix") {
-    return bad_line(name, line, fmt::format("\"kind\" is '{}'; it must be prefix or instruction", kind));
+    return bad_line(name, line, fmt::format("\"kind\" is '{}'; it must be prefix or instruction", text::printable(kind, text::kQuoteMax)));
   }
-  if (prompt.id.empty()) prompt.id = fmt::format("{}:{}", std::filesystem::path(name).filename().string(), line);
+  if (prompt.id.empty()) prompt.id = fmt::format("{}:{}", short_name(name), line);
   return prompt;
 }
 
 bool is_json_lines(const std::string& path) {
-  const std::string extension = std::filesystem::path(path).extension().string();
+  std::string extension = std::filesystem::path(path).extension().string();
+  for (char& c : extension) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
   return extension == ".jsonl" || extension == ".ndjson" || extension == ".json";
 }
 
@@ -78,24 +95,6 @@ std::uint64_t fixed_hash(std::string_view text) {
     hash *= 0x100000001b3ull;
   }
   return hash;
-}
-
-Result<std::string> read_text_file(const std::string& path, std::size_t bytes_max) {
-  std::error_code error;
-  if (std::filesystem::is_directory(path, error)) return Status(Code::kInvalid, path + " is a folder; name a file");
-  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"), &std::fclose);
-  if (!file) {
-    return Status(errno == ENOENT ? Code::kNotFound : Code::kIo, fmt::format("cannot open {}: {}", path, std::strerror(errno)));
-  }
-  std::string text;
-  std::vector<char> chunk(1 << 16);
-  while (const std::size_t got = std::fread(chunk.data(), 1, chunk.size(), file.get())) {
-    text.append(chunk.data(), got);
-    if (text.size() > bytes_max)
-      return Status(Code::kLimit, fmt::format("{} is larger than {} bytes; split it", path, bytes_max));
-  }
-  if (std::ferror(file.get())) return Status(Code::kIo, fmt::format("cannot read {}: {}", path, std::strerror(errno)));
-  return text;
 }
 
 Result<std::vector<Prompt>> parse_prompts(const std::string& name, std::string_view text) {
@@ -124,7 +123,7 @@ Result<std::vector<Prompt>> load_prompts(const std::string& path) {
   const std::size_t valid = text::valid_prefix(text);
   if (valid != text.size()) return Status(Code::kInvalid, fmt::format("{}: byte {} is not valid UTF-8", path, valid + 1));
   Prompt prompt;
-  prompt.id = std::filesystem::path(path).filename().string();
+  prompt.id = short_name(path);
   prompt.text = std::move(text);
   return std::vector<Prompt>{std::move(prompt)};
 }

@@ -4,12 +4,15 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <fstream>
 #include <set>
 
 namespace drift::cli {
 namespace {
 
 using testing::HasSubstr;
+using testing::Not;
 
 TEST(Prompts, RowsAndPlainLines) {
   const auto prompts = parse_prompts(
@@ -29,13 +32,18 @@ TEST(Prompts, RowsAndPlainLines) {
 
 TEST(Prompts, AMalformedLineIsNamed) {
   const std::pair<const char*, const char*> cases[] = {
-      {"{\"prompt\": \"a\"}\n{\"prompt\": ", "p, line 2: not valid JSON"},
-      {"[1]", "p, line 1: a row must be"},
+      {"{\"prompt\": \"a\"}\n{\"prompt\": ", "p:2: column 12: not valid JSON: unexpected end of input"},
+      {"[1]", "p:1: a row must be"},
       {"{\"prompt\": \"\"}", "missing or empty"},
       {"{\"id\": \"a\"}", "missing or empty"},
       {"{\"prompt\": 3}", "\"prompt\" must be a string"},
       {"{\"prompt\": \"a\", \"kind\": \"poem\"}", "it must be prefix or instruction"},
-      {"{\"prompt\": \"a\"}\n{\"prompt\": \"\xff\"}", "p, line 2: byte 13 is not valid UTF-8"},
+      {"{\"prompt\": \"a\"}\n{\"prompt\": \"\xff\"}", "p:2: byte 13 is not valid UTF-8"},
+      {"{\"prompt\": 1e999}", "p:1: not valid JSON: a number is too large"},
+      {"{\"prompt\": nul}", "not valid JSON: invalid literal"},
+      {"{\"prompt\": \"a\", \"id\": \"\\u001b[2J\"}", "\"id\" must be at most 256 bytes without control characters"},
+      {"{\"prompt\": \"a\", \"domain\": \"\\u0007\"}", "\"domain\" must be at most 256 bytes"},
+      {"{\"prompt\": \"a\", \"split\": \"\\u009b\"}", "\"split\" must be at most 256 bytes"},
       {"", "holds no prompts"},
       {" \n\n", "holds no prompts"},
   };
@@ -44,7 +52,30 @@ TEST(Prompts, AMalformedLineIsNamed) {
     ASSERT_FALSE(prompts.is_ok()) << text;
     EXPECT_EQ(prompts.status().code(), Code::kInvalid);
     EXPECT_THAT(prompts.status().message(), HasSubstr(why));
+    EXPECT_THAT(prompts.status().message(), Not(HasSubstr("json.exception")));
   }
+}
+
+TEST(Prompts, NothingOfAnyLengthIsQuoted) {
+  const std::string big(100'000, 'y');
+  for (const std::string& text : {"{\"prompt\": \"" + big, "{\"prompt\": \"a\", \"kind\": \"" + big + "\"}",
+                                  "{\"prompt\": \"a\", \"kind\": \"" + big.substr(0, 200) + "\"}",
+                                  "{\"prompt\": \"a\", \"id\": \"" + big + "\"}", "{" + big, "{\"prompt\": 1" + std::string(5'000, '0') + "}"}) {
+    const auto prompts = parse_prompts("p", text);
+    ASSERT_FALSE(prompts.is_ok()) << text.substr(0, 100);
+    EXPECT_LT(prompts.status().message().size(), 200u);
+  }
+  EXPECT_TRUE(parse_prompts("p", "{\"prompt\": \"a\", \"id\": \"" + big.substr(0, 256) + "\"}").is_ok());
+}
+
+TEST(Prompts, TheEndingInCapitalsIsTheSame) {
+  const std::string path = testing::TempDir() + "drift-prompts.JSONL";
+  std::ofstream(path) << "{\"prompt\": \"a\"}\n{\"prompt\": \"b\"}\n";
+  const auto prompts = load_prompts(path);
+  std::filesystem::remove(path);
+  ASSERT_TRUE(prompts.is_ok()) << prompts.status().message();
+  EXPECT_EQ(prompts.value().size(), 2u);
+  EXPECT_EQ(prompts.value()[1].id, "drift-prompts.JSONL:2");
 }
 
 TEST(Prompts, MissingFilesAndFolders) {

@@ -4,12 +4,13 @@
 
 #include <algorithm>
 #include <chrono>
-#include <iostream>
 #include <memory>
 
 #include "cli/bank_session.hpp"
 #include "cli/console.hpp"
 #include "cli/exit_codes.hpp"
+#include "cli/input.hpp"
+#include "cli/interruptible.hpp"
 #include "cli/modes.hpp"
 #include "cli/options.hpp"
 #include "cli/prompts.hpp"
@@ -21,6 +22,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 using decode::Mode;
+using Messages = std::vector<engine::ChatMessage>;
 
 constexpr const char* kExamples =
     "Examples:\n"
@@ -33,6 +35,22 @@ constexpr const char* kExamples =
     "Ctrl-C;\n"
     "a second Ctrl-C ends at once, the file then holds the last saved content.\n"
     "Exit codes: 0 done; 1 failure; 2 bad input; 130 interrupted; 141 the reader of the output has gone.";
+
+// The prompt as tokens. Fails with kInvalid, kLimit, kUnsupported.
+Result<std::vector<Token>> frame(const Pair& pair, const RunOptions& options, const Messages& messages, bool chat) {
+  std::string text = messages.back().content;
+  if (chat) {
+    DRIFT_ASSIGN(text, pair.text->chat(messages, /*add_assistant=*/true));
+  }
+  DRIFT_ASSIGN(std::vector<Token> tokens, pair.text->tokenize(text, /*add_special=*/true, /*parse_special=*/chat));
+  if (tokens.empty()) return Status(Code::kInvalid, "the prompt gives no tokens; it needs text");
+  DRIFT_TRY(check_fits(pair, tokens.size(), options.generate, "the prompt"));
+  return tokens;
+}
+
+Messages first_messages(const RunOptions& options) {
+  return options.system.empty() ? Messages{} : Messages{{"system", options.system}};
+}
 
 class Runner {
  public:
@@ -52,18 +70,6 @@ class Runner {
   ~Runner() { close(); }
   Runner(const Runner&) = delete;
   Runner& operator=(const Runner&) = delete;
-
-  // The prompt as tokens. Fails with kInvalid, kLimit, kUnsupported.
-  Result<std::vector<Token>> frame(const std::vector<engine::ChatMessage>& messages, bool chat) const {
-    std::string text = messages.back().content;
-    if (chat) {
-      DRIFT_ASSIGN(text, pair_.text->chat(messages, /*add_assistant=*/true));
-    }
-    DRIFT_ASSIGN(std::vector<Token> tokens, pair_.text->tokenize(text, /*add_special=*/true, /*parse_special=*/chat));
-    if (tokens.empty()) return Status(Code::kInvalid, "the prompt gives no tokens; it needs text");
-    DRIFT_TRY(check_fits(pair_, tokens.size(), options_.generate, "the prompt"));
-    return tokens;
-  }
 
   Result<Turn> generate(const std::vector<Token>& prompt) {
     Turn turn;
@@ -119,7 +125,7 @@ class Runner {
 
   Status decode(decode::Sequence& sequence, RunStream& stream, Turn& turn) {
     const auto start = Clock::now();
-    for (bool done = false; !done && !interrupted();) DRIFT_TRY(stepper_.prefill(sequence, 256, done));
+    for (bool done = false; !done && !interrupted();) DRIFT_TRY(stepper_.prefill(sequence, kPrefillChunk, done));
     turn.prefill_ms = std::chrono::duration<double, std::milli>(Clock::now() - start).count();
     decode::Sequence* const one[] = {&sequence};
     while (sequence.ending() == decode::Ending::kRunning && !interrupted() && !out_is_broken() && !stream.stopped()) {
@@ -191,17 +197,11 @@ class Runner {
   std::vector<trace::StepEvent> events_;
 };
 
-int code_of_ending(const Turn& turn) {
-  if (turn.ending == "interrupted") return kExitInterrupted;
-  return turn.ending == "closed" ? kExitBrokenPipe : kExitOk;
-}
+int code_of_ending(const Turn& turn) { return turn.ending == "interrupted" ? kExitInterrupted : kExitOk; }
 
-Result<int> run_once(const RunOptions& options, Mode mode, Pair& pair, BankSession* bank, Runner& runner, bool chat) {
-  std::vector<engine::ChatMessage> messages;
-  if (!options.system.empty()) messages.push_back({"system", options.system});
-  messages.push_back({"user", options.prompt});
-  DRIFT_ASSIGN(const std::vector<Token> tokens, runner.frame(messages, chat));
-  DRIFT_ASSIGN(const Turn turn, runner.generate(tokens));
+Result<int> run_once(const RunOptions& options, Mode mode, Pair& pair, BankSession* bank, Runner& runner,
+                     const std::vector<Token>& prompt) {
+  DRIFT_ASSIGN(const Turn turn, runner.generate(prompt));
   if (options.json) {
     write_out(run_json(options, pair, mode, turn, bank != nullptr ? bank->recal()->bank().size() : 0));
   } else {
@@ -211,26 +211,56 @@ Result<int> run_once(const RunOptions& options, Mode mode, Pair& pair, BankSessi
   return code_of_ending(turn);
 }
 
-// Line by line until the input ends. With a chat template the whole conversation is the prompt of each turn.
-Result<int> run_chat(const RunOptions& options, Mode mode, Runner& runner, bool chat) {
-  std::vector<engine::ChatMessage> messages;
-  if (!options.system.empty()) messages.push_back({"system", options.system});
+// Whether a line can be a message at all.
+Status check_line(const LineReader::Line& line) {
+  if (line.too_long) return {Code::kLimit, fmt::format("the line is longer than {} bytes", kPromptBytesMax)};
+  if (const std::size_t nul = line.text.find('\0'); nul != std::string::npos)
+    return {Code::kInvalid, fmt::format("byte {} of the line is NUL", nul + 1)};
+  const std::size_t valid = text::valid_prefix(line.text);
+  if (valid != line.text.size()) return {Code::kInvalid, fmt::format("byte {} of the line is not valid UTF-8", valid + 1)};
+  return Status::ok();
+}
+
+// The conversation with the line at its end, as tokens. Fails as frame(); says so where only the conversation is too long.
+Result<std::vector<Token>> frame_line(const Pair& pair, const RunOptions& options, Messages messages, bool chat) {
+  auto tokens = frame(pair, options, messages, chat);
+  if (tokens.is_ok() || tokens.status().code() != Code::kLimit) return tokens;
+  Messages alone = first_messages(options);
+  alone.push_back(messages.back());
+  if (alone.size() == messages.size() || !frame(pair, options, alone, chat).is_ok()) return tokens;
+  return Status(Code::kLimit, fmt::format("the conversation fills the context of {} tokens and has no room for this line and an "
+                                          "answer: begin a new one, generate less (-n), or give a larger context (-c)",
+                                          pair.context));
+}
+
+// Line by line until the input ends. With a chat template the whole conversation is the prompt of each turn. A line that cannot
+// be sent is told and forgotten.
+Result<int> run_chat(const RunOptions& options, Mode mode, const Pair& pair, Runner& runner, bool chat) {
+  Messages messages = first_messages(options);
+  LineReader lines(Input::standard(), kPromptBytesMax);
   int code = kExitOk;
-  while (code == kExitOk) {
-    if (stderr_is_terminal()) std::fputs("> ", stderr);
-    std::string line;
-    if (!std::getline(std::cin, line)) break;
-    if (line.empty()) continue;
-    if (line == "/exit") break;
-    const std::size_t valid = text::valid_prefix(line);
-    if (valid != line.size()) {
-      note(fmt::format("byte {} of the line is not valid UTF-8; the line was not sent", valid + 1));
+  while (code == kExitOk && !out_is_broken()) {
+    if (stderr_is_terminal()) write_err("> ");
+    auto next = lines.next();
+    if (interrupted()) return kExitInterrupted;
+    DRIFT_ASSIGN(const std::optional<LineReader::Line> line, std::move(next));
+    if (!line || line->text == "/exit") break;
+    if (line->text.empty() && !line->too_long) continue;
+    const Status sound = check_line(*line);
+    if (!sound.is_ok()) {
+      note(sound.message() + "; the line was not sent");
       continue;
     }
-    messages.push_back({"user", line});
-    auto tokens = runner.frame(messages, chat);
+    messages.push_back({"user", line->text});
+    const auto tokens = frame_line(pair, options, messages, chat);
+    const Code why = tokens.status().code();
+    if (why == Code::kLimit || why == Code::kInvalid) {
+      messages.pop_back();
+      note(tokens.status().message() + "; the line was not sent");
+      continue;
+    }
     if (!tokens.is_ok()) return tokens.status();
-    DRIFT_ASSIGN(const Turn turn, runner.generate(*tokens));
+    DRIFT_ASSIGN(const Turn turn, runner.generate(tokens.value()));
     write_out("\n");
     note(figures_line(turn, mode));
     messages.push_back({"assistant", turn.text});
@@ -281,6 +311,12 @@ Result<int> run(RunOptions options) {
   DRIFT_ASSIGN(Pair pair, load_pair(options.pair));
   const bool chat = options.chat || (!options.raw && pair.text->has_chat_template());
   if (!options.system.empty() && !chat) return Status(Code::kInvalid, "--system needs a chat template, and the target has none");
+  std::vector<Token> prompt;  // looked at before a bank is made for it
+  if (options.has_prompt) {
+    Messages messages = first_messages(options);
+    messages.push_back({"user", options.prompt});
+    DRIFT_ASSIGN(prompt, frame(pair, options, messages, chat));
+  }
   std::optional<BankSession> bank;
   if (mode == Mode::kDrift) {
     DRIFT_ASSIGN(bank, BankSession::open(options.bank, options.bank_read_only, options.settings, pair));
@@ -289,7 +325,7 @@ Result<int> run(RunOptions options) {
   BankSession* session = bank ? &*bank : nullptr;
   Runner runner(options, mode, pair, session);
   Result<int> code =
-      options.has_prompt ? run_once(options, mode, pair, session, runner, chat) : run_chat(options, mode, runner, chat);
+      options.has_prompt ? run_once(options, mode, pair, session, runner, prompt) : run_chat(options, mode, pair, runner, chat);
   if (bank) DRIFT_TRY(bank->save());  // also after a failure: what was learned before it is sound
   return code;
 }
@@ -306,19 +342,19 @@ void add_run_command(CLI::App& app, int& exit_code) {
           "-p,--prompt", [options](const std::string& text) { options->prompt = text, options->has_prompt = true; },
           "the prompt; without -p and -f: an interactive chat")
       ->type_name("TEXT");
-  command->add_option("-f,--file", options->file, "read the prompt from a file")->type_name("FILE");
-  command->add_option("--system", options->system, "a system message for the chat template")->type_name("TEXT");
+  add_text(*command, "-f,--file", "FILE", "read the prompt from a file", options->file);
+  add_text(*command, "--system", "TEXT", "a system message for the chat template", options->system);
   add_int(*command, "-n,--predict", -1, 1 << 20,
           "tokens to generate, 1 to 1048576; -1: until the model ends or the context is full [-1]", [options](std::int64_t v) {
             if (v == 0) throw CLI::ValidationError("-n is '0'; it must be 1 to 1048576, or -1 for no limit");
             options->generate = v;
           });
-  command->add_option("--mode", options->mode, "off, static or drift [drift with -md, else off]")->type_name("MODE");
+  add_text(*command, "--mode", "MODE", "off, static or drift [drift with -md, else off]", options->mode);
   command->add_option("--stop", options->stops, "end at this text, which is not shown; may be repeated")
       ->type_name("TEXT")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  command->add_option("--bank", options->bank, "the bank's file: loaded if it exists, saved at the end")->type_name("FILE");
+  add_text(*command, "--bank", "FILE", "the bank's file: loaded if it exists, saved at the end", options->bank);
   command->add_flag("--bank-ro", options->bank_read_only, "only read --bank FILE; what is learned is forgotten at the end");
   command->add_flag("--show-draft", options->show_draft, "colour tokens by origin and show rejected ones struck through");
   command->add_option("--color", options->colour, "auto, always or never [auto: on a terminal]")->type_name("WHEN");
