@@ -68,7 +68,7 @@ struct VariantResult {
   std::size_t diverged_prompts = 0;
   double max_margin = 0;
   double allowed_margin = 0;
-  bool beyond = false;  // max_margin > allowed_margin
+  bool beyond = false;  // max_margin > allowed_margin, where that is known
 };
 
 // What batch shape moved, for one number of rows.
@@ -89,6 +89,7 @@ struct CompareResult {
   std::vector<VariantResult> variants;
   std::optional<std::size_t> reference;  // the first `off`
   std::map<std::size_t, Noise> noise;    // by rows of a block
+  bool noise_missing = false;            // interrupted before it was measured: nothing is judged by it
   std::size_t done_runs = 0, all_runs = 0;
   bool partial = false;  // interrupted
   std::optional<control::CostCurve> target_curve, draft_curve;
@@ -98,6 +99,9 @@ struct CompareResult {
   Machine machine;
   std::array<double, 3> load_before{}, load_after{};
   double load_s = 0, wall_s = 0;
+
+  // Whether it is known how far the mode's text may leave the reference's.
+  bool margin_known(const VariantResult& v) const { return !noise_missing || v.variant.mode == decode::Mode::kOff; }
 };
 
 // Decodes everything. Interrupted: ok, with result.partial set.

@@ -29,7 +29,8 @@ Json settings_json(const Variant& variant) {
   return out;
 }
 
-Json mode_json(const VariantResult& v, bool reference_there) {
+Json mode_json(const VariantResult& v, const CompareResult& result) {
+  const bool reference_there = result.reference.has_value();
   const trace::Metrics& m = v.total;
   Json out;
   out["label"] = v.variant.label;
@@ -60,8 +61,9 @@ Json mode_json(const VariantResult& v, bool reference_there) {
   const bool judged = reference_there && v.compared;
   out["diverged_prompts"] = judged ? Json(v.diverged_prompts) : Json(nullptr);
   out["max_divergence_margin"] = judged ? number(v.max_margin) : Json(nullptr);
-  out["allowed_divergence_margin"] = judged ? number(v.allowed_margin) : Json(nullptr);
-  out["divergence_beyond_margin"] = judged ? Json(v.beyond) : Json(nullptr);
+  const bool known = judged && result.margin_known(v);
+  out["allowed_divergence_margin"] = known ? number(v.allowed_margin) : Json(nullptr);
+  out["divergence_beyond_margin"] = known ? Json(v.beyond) : Json(nullptr);
   Json domains = Json::object();
   for (const auto& [domain, metrics] : v.by_domain) {
     if (domain.empty()) continue;
@@ -137,7 +139,7 @@ std::string report_json(const CompareOptions& options, const CompareResult& resu
   out["cost_curve"] = {{"target", curve_json(result.target_curve)}, {"draft", curve_json(result.draft_curve)}};
   out["modelled_at"] = {{"draft_cost", trace::kSeedDraftCost}, {"verify_cost", trace::kSeedVerifyCost}};
   out["modes"] = Json::array();
-  for (const VariantResult& v : result.variants) out["modes"].push_back(mode_json(v, result.reference.has_value()));
+  for (const VariantResult& v : result.variants) out["modes"].push_back(mode_json(v, result));
   out["prompts"] = runs_json(result);
   return out.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }

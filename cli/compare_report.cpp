@@ -7,6 +7,7 @@
 
 #include "cli/compare.hpp"
 #include "cli/verdict.hpp"
+#include "text/printable.hpp"
 
 namespace drift::cli {
 namespace {
@@ -103,7 +104,9 @@ void put_divergence(Out out, const CompareOptions& options, const CompareResult&
     fmt::format_to(out, "\nNo 'off' among the modes: no speed-up and no comparison of texts.\n");
     return;
   }
-  if (options.one_by_one) {
+  if (result.noise_missing) {
+    fmt::format_to(out, "\nFloat noise was not measured to its end: whether it explains differences between texts is not known.\n");
+  } else if (options.one_by_one) {
     fmt::format_to(out, "\nEvery row of the target was decoded alone, so all texts must be identical.\n");
   } else {
     for (const auto& [rows, noise] : result.noise) {
@@ -128,6 +131,9 @@ void put_divergence(Out out, const CompareOptions& options, const CompareResult&
     } else if (v.beyond) {
       fmt::format_to(out, "{}: DIVERGED beyond the margin: {} prompts, largest {} against {:.3g} allowed.\n", v.variant.label,
                      v.diverged_prompts, margin_text(v.max_margin), v.allowed_margin);
+    } else if (v.diverged_prompts > 0 && !result.margin_known(v)) {
+      fmt::format_to(out, "{}: {} prompts differ from off (largest margin {}); not judged.\n", v.variant.label,
+                     v.diverged_prompts, margin_text(v.max_margin));
     } else if (v.diverged_prompts > 0) {
       fmt::format_to(out, "{}: {} prompts differ from off, each at a near tie (largest margin {}).\n", v.variant.label,
                      v.diverged_prompts, margin_text(v.max_margin));
@@ -141,9 +147,10 @@ std::string report_settings(const CompareOptions& options, const CompareResult& 
   std::string text;
   const Out out = std::back_inserter(text);
   const double bytes = static_cast<double>(result.target.weight_bytes);
-  fmt::format_to(out, "target  {} ({:.2f} GB)\n", result.target.name, bytes * 1e-9);
+  fmt::format_to(out, "target  {} ({:.2f} GB)\n", text::printable(result.target.name, text::kQuoteMax), bytes * 1e-9);
   if (result.has_draft)
-    fmt::format_to(out, "draft   {} ({:.2f} GB)\n", result.draft.name, static_cast<double>(result.draft.weight_bytes) * 1e-9);
+    fmt::format_to(out, "draft   {} ({:.2f} GB)\n", text::printable(result.draft.name, text::kQuoteMax),
+                   static_cast<double>(result.draft.weight_bytes) * 1e-9);
   fmt::format_to(out, "machine {}, {} threads of {}; ggml: {}; DRIFT kernels: {}\n", result.machine.cpu, result.machine.threads,
                  result.machine.hardware_threads, result.machine.ggml_flags, result.machine.highway_target);
   fmt::format_to(out,
@@ -180,6 +187,10 @@ std::string report_text(const CompareOptions& options, const CompareResult& resu
       "\nPrefill, shared by all modes and not counted: {:.1f} s; loading: {:.1f} s; load average {:.2f} before, {:.2f} after.\n",
       prefill * 1e-3, result.load_s, result.load_before[0], result.load_after[0]);
   put_divergence(out, options, result);
+  if (result.context < control::kCurveRows) {
+    fmt::format_to(out, "\nNo cost curve: a context of {} tokens has no room for passes of {} rows (-c).\n", result.context,
+                   control::kCurveRows);
+  }
   if (result.target_curve) {
     fmt::format_to(out, "\n{}", curve_table(*result.target_curve, result.draft_curve ? &*result.draft_curve : nullptr));
     if (result.draft_curve) {

@@ -3,10 +3,13 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
+#include <map>
 #include <memory>
 
 #include "cli/compare.hpp"
 #include "cli/console.hpp"
+#include "cli/interruptible.hpp"
 #include "cli/noise.hpp"
 #include "drift/decode/stepper.hpp"
 
@@ -42,11 +45,11 @@ class Progress {
     last_ = now;
     const double left = done > 0 ? now / static_cast<double>(done) * static_cast<double>(all_ - done) : 0;
     const std::string eta = done > 0 ? fmt::format("{:.0f}:{:02.0f} left", std::floor(left / 60), std::fmod(left, 60)) : "";
-    fmt::print(stderr, "{}drift: {}/{} runs, {} {}{}", terminal_ ? "\r\033[K" : "", done, all_, eta, what, terminal_ ? "" : "\n");
-    std::fflush(stderr);
+    write_err(
+        fmt::format("{}drift: {}/{} runs, {} {}{}", terminal_ ? "\r\033[K" : "", done, all_, eta, what, terminal_ ? "" : "\n"));
   }
   void finish() {
-    if (terminal_) fmt::print(stderr, "\r\033[K");
+    if (terminal_) write_err("\r\033[K");
   }
 
  private:
@@ -64,6 +67,7 @@ class Comparison {
   Status run() {
     DRIFT_TRY(tokenize());
     if (!options_.bank.empty()) DRIFT_TRY(load_bank());
+    result_.noise_missing = result_.reference.has_value() && !options_.one_by_one;
     result_.all_runs = result_.prompts.size() * result_.variants.size() * static_cast<std::size_t>(options_.repeats);
     Progress progress(result_.all_runs);
     margins_.resize(result_.prompts.size());
@@ -80,8 +84,8 @@ class Comparison {
       result_.variants[v].bank_bytes = banks_[v]->bank().bytes();
     }
     find_differences();
-    if (!result_.partial && result_.reference && !options_.one_by_one) DRIFT_TRY(find_noise());
-    if (!result_.partial) DRIFT_TRY(find_curves());
+    if (!result_.partial && result_.noise_missing) DRIFT_TRY(unless_interrupted(find_noise()));
+    if (!result_.partial) DRIFT_TRY(unless_interrupted(find_curves()));
     return Status::ok();
   }
 
@@ -164,7 +168,7 @@ class Comparison {
         result_.partial = true;
         return Status::ok();
       }
-      DRIFT_TRY(stepper_.prefill(sequence, 256, done));
+      DRIFT_TRY(stepper_.prefill(sequence, kPrefillChunk, done));
     }
     result_.infos[p].prefill_ms.push_back(seconds_since(start) * 1e3);
     const std::size_t count = result_.variants.size();
@@ -218,36 +222,53 @@ class Comparison {
     }
   }
 
+  // Ctrl-C after the last run leaves the runs standing.
+  Status unless_interrupted(const Status& status) {
+    if (status.code() != Code::kCancelled) return status;
+    if (stderr_is_terminal()) write_err("\r\033[K");
+    result_.partial = true;
+    return Status::ok();
+  }
+
+  // Fails with kCancelled (interrupted); what was measured until then is no yardstick and is dropped.
   Status find_noise() {
+    std::map<std::size_t, Noise> found;
     for (const VariantResult& v : result_.variants) {
-      if (v.variant.mode != Mode::kOff) result_.noise[static_cast<std::size_t>(v.variant.settings.draft_tokens) + 1];
+      if (v.variant.mode != Mode::kOff) found[static_cast<std::size_t>(v.variant.settings.draft_tokens) + 1];
     }
-    for (auto& [rows, noise] : result_.noise) {
+    Interruptible target(*pair_.target);
+    for (auto& [rows, noise] : found) {
       std::vector<double> changes;
       for (const PromptRun& run : result_.variants[*result_.reference].runs) {
-        if (changes.size() >= kNoisePositions || run.repeat != 0 || interrupted()) break;
+        if (changes.size() >= kNoisePositions || run.repeat != 0) break;
         if (stderr_is_terminal())
-          fmt::print(stderr, "\r\033[Kdrift: float noise of {} rows: {} of {} positions", rows, changes.size(), kNoisePositions);
-        DRIFT_TRY(measure_noise(*pair_.target, prompts_[run.prompt], run.tokens, margins_[run.prompt], options_.sampler,
+          write_err(fmt::format("\r\033[Kdrift: float noise of {} rows: {} of {} positions", rows, changes.size(), kNoisePositions));
+        DRIFT_TRY(measure_noise(target, prompts_[run.prompt], run.tokens, margins_[run.prompt], options_.sampler,
                                 result_.vocab, rows, changes));
       }
       noise.positions = changes.size();
       noise.p999 = changes.empty() ? 0 : quantile(std::move(changes), 0.999);
     }
-    if (stderr_is_terminal()) fmt::print(stderr, "\r\033[K");
+    if (stderr_is_terminal()) write_err("\r\033[K");
+    result_.noise = std::move(found);
+    result_.noise_missing = false;
     return Status::ok();
   }
 
+  // Fails with kCancelled (interrupted).
   Status find_curves() {
+    if (pair_.context < control::kCurveRows) return Status::ok();  // the report says so
+    const std::size_t depth = std::min(kCurveDepth, pair_.context - control::kCurveRows);
     const bool slow = pair_.target->one_row_at_a_time();
     pair_.target->set_one_row_at_a_time(false);  // the curve is about real passes
-    const std::size_t depth = std::min(kCurveDepth, pair_.context - control::kCurveRows);
-    auto curve = control::measure_cost(*pair_.target, prompts_[0], depth, kCurveRepeats);
+    Interruptible target(*pair_.target);
+    auto curve = control::measure_cost(target, prompts_[0], depth, kCurveRepeats);
     pair_.target->set_one_row_at_a_time(slow);
     if (!curve.is_ok()) return curve.status();
     result_.target_curve = *curve;
     if (pair_.draft) {
-      DRIFT_ASSIGN(result_.draft_curve, control::measure_cost(*pair_.draft, prompts_[0], depth, kCurveRepeats));
+      Interruptible draft(*pair_.draft);
+      DRIFT_ASSIGN(result_.draft_curve, control::measure_cost(draft, prompts_[0], depth, kCurveRepeats));
     }
     return Status::ok();
   }

@@ -39,7 +39,7 @@ void summarise_divergence(const CompareOptions& options, const CompareResult& re
     diverged[run.prompt] = true;
     v.max_margin = std::max(v.max_margin, run.difference->margin);
     // With identical calls there is no margin: any difference is one too many.
-    v.beyond = v.beyond || v.allowed_margin == 0 || run.difference->margin > v.allowed_margin;
+    v.beyond = v.beyond || (result.margin_known(v) && (v.allowed_margin == 0 || run.difference->margin > v.allowed_margin));
   }
   v.diverged_prompts = static_cast<std::size_t>(std::count(diverged.begin(), diverged.end(), true));
 }

@@ -73,6 +73,44 @@ TEST(CompareSummary, BeyondTheNoiseOrOneByOneItIsNot) {
   EXPECT_TRUE(exact.variants[1].beyond) << "identical calls leave no margin";
 }
 
+TEST(CompareSummary, WithoutTheWholeNoiseNothingIsJudgedByIt) {
+  CompareResult result = two_modes();
+  result.noise.clear();
+  result.noise_missing = true;
+  result.partial = true;
+  result.variants[1].runs[0].difference = Difference{3, 5.0};
+  summarise(kPlainOptions, result);
+  EXPECT_EQ(result.variants[1].diverged_prompts, 1u);
+  EXPECT_FALSE(result.variants[1].beyond);
+  const auto json = nlohmann::json::parse(report_json(kPlainOptions, result));
+  EXPECT_TRUE(json["modes"][1]["divergence_beyond_margin"].is_null());
+  EXPECT_TRUE(json["modes"][1]["allowed_divergence_margin"].is_null());
+  EXPECT_EQ(json["modes"][1]["max_divergence_margin"], 5.0);
+  EXPECT_EQ(json["modes"][0]["divergence_beyond_margin"], false) << "off against off needs no noise";
+  const std::string text = report_text(kPlainOptions, result);
+  EXPECT_NE(text.find("not judged"), std::string::npos) << text;
+  EXPECT_EQ(text.find("DIVERGED"), std::string::npos) << text;
+}
+
+TEST(CompareSummary, NoCurveInATinyContext) {
+  CompareResult result = two_modes();
+  summarise(kPlainOptions, result);
+  result.context = 2;
+  EXPECT_NE(report_text(kPlainOptions, result).find("No cost curve: a context of 2 tokens"), std::string::npos);
+  result.context = 4096;
+  EXPECT_EQ(report_text(kPlainOptions, result).find("No cost curve"), std::string::npos);
+}
+
+TEST(CompareSummary, ANameCannotSteerTheTerminal) {
+  CompareResult result = two_modes();
+  result.has_draft = true;
+  result.target.name = "t\x1b[2J";
+  result.draft.name = std::string(10'000, 'd');
+  const std::string text = report_settings(kPlainOptions, result);
+  EXPECT_EQ(text.find('\x1b'), std::string::npos);
+  EXPECT_LT(text.size(), 2'000u);
+}
+
 TEST(CompareSummary, TheJsonHasTheDocumentedFields) {
   CompareResult result = two_modes();
   result.variants[1].runs[0].difference = Difference{3, std::numeric_limits<double>::infinity()};

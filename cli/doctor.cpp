@@ -8,12 +8,14 @@
 
 #include "cli/console.hpp"
 #include "cli/exit_codes.hpp"
+#include "cli/interruptible.hpp"
 #include "cli/json_fields.hpp"
 #include "cli/machine.hpp"
 #include "cli/options.hpp"
 #include "cli/pair.hpp"
 #include "cli/verdict.hpp"
 #include "drift/control/cost_curve.hpp"
+#include "text/printable.hpp"
 
 namespace drift::cli {
 namespace {
@@ -82,8 +84,8 @@ std::string text_of(const Findings& f) {
   std::string text;
   auto out = std::back_inserter(text);
   const auto model = [&](const char* name, const engine::ModelInfo& m) {
-    fmt::format_to(out, "{:<8} {} ({}): {} tokens in the vocabulary, hidden width {}, weights {:.2f} GB\n", name, m.name, m.arch,
-                   m.vocab, m.hidden_width, static_cast<double>(m.weight_bytes) * 1e-9);
+    fmt::format_to(out, "{:<8} {} ({}): {} tokens in the vocabulary, hidden width {}, weights {:.2f} GB\n", name,
+                   text::printable(m.name, text::kQuoteMax), text::printable(m.arch, text::kQuoteMax), m.vocab, m.hidden_width, static_cast<double>(m.weight_bytes) * 1e-9);
   };
   fmt::format_to(out, "machine  {}, {} threads of {}; ggml: {}; DRIFT kernels: {}\n", f.machine.cpu, f.machine.threads,
                  f.machine.hardware_threads, f.machine.ggml_flags, f.machine.highway_target);
@@ -151,11 +153,11 @@ Result<int> doctor(const DoctorOptions& options) {
                pair.text->tokenize("The quick brown fox jumps over the lazy dog, and then it rests a while.", true, false));
   const auto depth = static_cast<std::size_t>(options.depth);
   const int repeats = static_cast<int>(options.repeats);
-  DRIFT_ASSIGN(f.target_curve, control::measure_cost(*pair.target, words, depth, repeats));
-  if (interrupted()) return kExitInterrupted;
-  DRIFT_ASSIGN(f.draft_curve, control::measure_cost(*pair.draft, words, depth, repeats));
-  if (interrupted()) return kExitInterrupted;
-  return write_out(options.json ? json_of(f) : text_of(f)) ? kExitOk : kExitBrokenPipe;
+  Interruptible target(*pair.target), draft(*pair.draft);
+  DRIFT_ASSIGN(f.target_curve, control::measure_cost(target, words, depth, repeats));
+  DRIFT_ASSIGN(f.draft_curve, control::measure_cost(draft, words, depth, repeats));
+  write_out(options.json ? json_of(f) : text_of(f));
+  return kExitOk;
 }
 
 }  // namespace

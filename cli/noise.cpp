@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "cli/divergence.hpp"
+#include "cli/interruptible.hpp"
 #include "drift/base/check.hpp"
 
 namespace drift::cli {
@@ -27,10 +28,9 @@ Status keep_all(engine::Engine& target, SeqId seq, std::size_t count) {
 Status measure(engine::Engine& target, SeqId seq, std::span<const Token> all, std::size_t prompt,
                std::span<const trace::Margin> margins, const spec::SamplerConfig& config, std::size_t vocab, std::size_t rows_max,
                std::vector<double>& changes) {
-  constexpr std::size_t kAtOnce = 512;
   engine::Rows rows;
   for (std::size_t at = 0; at < prompt - 1;) {
-    const std::size_t count = std::min(kAtOnce, prompt - 1 - at);
+    const std::size_t count = std::min(kPrefillChunk, prompt - 1 - at);
     DRIFT_TRY(feed(target, seq, all, at, count, false, rows));
     DRIFT_TRY(keep_all(target, seq, count));
     at += count;
