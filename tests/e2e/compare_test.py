@@ -6,7 +6,7 @@ import signal
 import time
 
 import program
-from program import ProgramTest, model, start
+from program import ProgramTest, model, read, shell, start
 
 ROWS = [
     {"id": "a", "domain": "general", "kind": "instruction", "prompt": "Name three colours.", "split": "eval"},
@@ -29,11 +29,14 @@ def lines(rows):
 class Refusals(ProgramTest):
     def test_prompts(self):
         base = ("compare", "-m", "x", "-md", "x", "--prompts")
-        self.refused(["p.jsonl, line 2", "JSON"], *base, self.path("p.jsonl", '{"prompt": "a"}\n{"prompt": \n'))
-        self.refused(["p.jsonl, line 1", "UTF-8"], *base, self.path("p.jsonl", b'{"prompt": "\xff"}\n'))
+        self.refused(["p.jsonl:2: column 12: not valid JSON: unexpected end of input"], *base, self.path("p.jsonl", '{"prompt": "a"}\n{"prompt": \n'))
+        self.refused(["p.jsonl:1: ", "UTF-8"], *base, self.path("p.jsonl", b'{"prompt": "\xff"}\n'))
         self.refused(["no prompt has", "test"], *base, self.path("p.jsonl", lines(ROWS)), "--split", "test")
         self.refused(["cannot open"], *base, self.path("missing.jsonl"))
         self.refused(["empty"], *base, self.path("empty.txt", ""))
+        self.refused(["P.JSONL:1: ", "missing or empty"], *base, self.path("P.JSONL", "{}\n"))
+        steering = self.refused(["id"], *base, self.path("p.jsonl", lines([{"id": "\x1b[2J", "prompt": "a"}])))
+        self.assertNotIn("\x1b", steering.stderr)
 
     def test_command_line(self):
         prompts = self.path("p.jsonl", lines(ROWS))
@@ -43,6 +46,16 @@ class Refusals(ProgramTest):
         self.refused(["-n is '0'"], *base, "-n", "0")
         self.refused(["does not exist"], *base, "--json", self.path("no/such/out.json"))
         self.refused(["needs a draft"], "compare", "-m", "x", "--prompts", prompts)
+        for flag in ("--json", "--bank", "--split", "--prompts"):
+            self.refused([f"{flag} is empty"], *base, flag, "")
+
+    def test_an_input_is_not_overwritten(self):
+        prompts = self.path("p.jsonl", lines(ROWS))
+        for path in (prompts, self.path("link")):
+            if path != prompts:
+                os.symlink("p.jsonl", path)
+            self.refused(["same file"], "compare", "-m", "x", "-md", "x", "--prompts", prompts, "--json", path)
+        self.assertEqual(read(prompts), lines(ROWS).encode())
         self.refused(["-m", "no such file"], *base)
 
     def test_a_prompt_beyond_the_context(self):
@@ -91,6 +104,37 @@ class Comparisons(ProgramTest):
         _, out = self.compare("--temp", "0.8", "--modes", "off,static:judge=rejection")
         self.assertIsNone(out["modes"][1]["diverged_prompts"])
         self.assertEqual(out["modes"][0]["diverged_prompts"], 0)
+
+    def test_the_smallest_context(self):
+        done, out = self.compare_rows([{"prompt": "a"}], "-c", "2", "-n", "1", "--modes", "off,static")
+        self.assertIn("No cost curve", done.stdout)
+        self.assertIsNone(out["cost_curve"]["target"])
+        self.assertEqual(out["runs_done"], 2)
+
+    def compare_rows(self, rows, *arguments):
+        m, out = model(), self.path("out.json")
+        done = self.worked("compare", "-m", m, "-md", m, "--prompts", self.path("p.jsonl", lines(rows)), "--json", out, *arguments)
+        return done, json.loads(read(out))
+
+    def test_figures_into_the_standard_output(self):
+        m, both = model(), self.path("both.txt")
+        done = shell("", f"> '{both}'", "compare", "-m", m, "--prompts", self.path("p.jsonl", lines(ROWS[1:2])), "-n", "4", "--modes", "off",
+                     "--json", "/dev/stdout")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        text = read(both).decode()
+        self.assertTrue(text.startswith("target "), text)
+        self.assertEqual(json.loads(text[text.index("\n{") :])["schema"], "drift.compare/1")
+
+    def test_interrupted_before_the_first_run_it_keeps_an_older_report(self):
+        m, out = model(), self.path("out.json", "older")
+        process = start("compare", "-m", m, "-md", m, "--prompts", self.path("p.txt", "word " * 7000), "-c", "8192", "-n", "8", "--json", out)
+        process.stdout.read(1)
+        time.sleep(0.2)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=300)
+        self.assertEqual(process.returncode, 130, errors)
+        self.assertIn(b"was not written", errors)
+        self.assertEqual(read(out), b"older")
 
     def test_interrupted_it_tells_what_is_done(self):
         m, out = model(), self.path("out.json")

@@ -4,6 +4,7 @@ The program's path is the first argument of each test file. DRIFT_MODELS names t
 """
 
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -27,9 +28,32 @@ def drift(*arguments, timeout=600, stdin=subprocess.DEVNULL):
                           encoding="utf-8", errors="surrogateescape")
 
 
-def start(*arguments):
-    """Starts the program with both outputs in pipes."""
-    return subprocess.Popen([os.environ["DRIFT_PROGRAM"], *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+def start(*arguments, stdin=subprocess.DEVNULL):
+    """Starts the program with both outputs in pipes; it hears a SIGHUP also when the tests are run by nohup."""
+    return subprocess.Popen([os.environ["DRIFT_PROGRAM"], *arguments], stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                            preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL))
+
+
+def shell(before, after, *arguments, timeout=600):
+    """Runs the program as a shell does: `before; exec drift arguments... after`, e.g. with ">&-" after it."""
+    return subprocess.run(["sh", "-c", f'{before}\nexec "$0" "$@" {after}', os.environ["DRIFT_PROGRAM"], *arguments],
+                          stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout, encoding="utf-8", errors="surrogateescape")
+
+
+def without_reader(*arguments, timeout=600):
+    """Runs the program with nobody at the other end of its standard output."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        return subprocess.run([os.environ["DRIFT_PROGRAM"], *arguments], stdin=subprocess.DEVNULL, stdout=writer, stderr=subprocess.PIPE,
+                              timeout=timeout, encoding="utf-8", errors="surrogateescape")
+    finally:
+        os.close(writer)
+
+
+def read(path):
+    with open(path, "rb") as file:
+        return file.read()
 
 
 class ProgramTest(unittest.TestCase):

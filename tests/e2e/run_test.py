@@ -3,10 +3,11 @@
 import json
 import os
 import signal
+import struct
 import time
 
 import program
-from program import ProgramTest, model, start
+from program import ProgramTest, model, read, shell, start, without_reader
 
 
 class Refusals(ProgramTest):
@@ -20,12 +21,30 @@ class Refusals(ProgramTest):
         self.refused(["--draft is '33'", "1 to 32"], *base, "--draft", "33")
         self.refused(["--mode is 'fast'"], *base, "--mode", "fast")
         self.refused(["needs a draft", "-md"], *base, "--mode", "drift")
+        self.refused(["--lora-draft", "-md"], *base, "--lora-draft", "a.gguf")
+        self.refused(["--top-p is '1e-50'"], *base, "--top-p", "1e-50")
+
+    def test_an_empty_value_is_not_none(self):
+        for flag in ("-md", "-f", "--system", "--mode", "--bank"):
+            self.refused([f"{flag} is empty"], "run", "-m", "x", flag, "")
+        self.refused(["-m is empty"], "run", "-m", "")
+        self.refused(["--bank is empty"], "run", "-m", "x", "--bank=", "-p", "a")
 
     def test_prompts(self):
         self.refused(["-p", "empty"], "run", "-m", "x", "-p", "")
         self.refused(["-p", "byte 2", "UTF-8"], "run", "-m", "x", "-p", b"a\xff")
         self.refused(["-f", "empty"], "run", "-m", "x", "-f", self.path("empty.txt", ""))
         self.refused(["cannot open"], "run", "-m", "x", "-f", self.path("missing.txt"))
+
+    def test_an_interruption_ends_the_wait_for_a_pipe(self):
+        pipe = self.path("pipe")
+        os.mkfifo(pipe)
+        process = start("run", "-m", "x", "-f", pipe)
+        time.sleep(1)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 130, errors)
+        self.assertIn(b"interrupted", errors)
 
     def test_model_files(self):
         self.refused(["-m", "no such file"], "run", "-m", self.path("none.gguf"), "-p", "x")
@@ -45,6 +64,13 @@ class Refusals(ProgramTest):
         base = ("run", "-m", m, "-md", m, "-p", "x", "-n", "4", "--bank")
         self.refused(["x.bank"], *base, self.path("no/such/x.bank"))
         self.refused(["x.bank"], *base, self.path("x.bank", "not a bank" * 100))
+
+    def test_what_is_refused_leaves_no_new_bank(self):
+        m, bank = model(), self.path("new.bank")
+        base = ("run", "-m", m, "-md", m, "--raw", "--bank", bank, "-c", "64")
+        self.refused(["tokens", "context"], *base, "-p", "word " * 300)
+        self.refused(["renormalise", "centre"], *base, "-p", "a", "--renormalise", "on")
+        self.assertEqual(os.listdir(self.folder.name), [])
 
 
 class Runs(ProgramTest):
@@ -94,13 +120,45 @@ class Runs(ProgramTest):
         self.refused(["capacity", "4096"], "run", "-m", m, "-md", m, "--bank", bank, "--capacity", "100", *self.COMMON)
 
     def test_interruption_keeps_the_bank(self):
+        m = model()
+        for sent in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            bank = self.path(f"{sent}.bank")
+            process = start("run", "-m", m, "-md", m, "--raw", "-p", "Once upon a time", "--bank", bank, "--temp", "0", "-n", "2000")
+            self.assertTrue(process.stdout.read(1))
+            time.sleep(1)
+            process.send_signal(sent)
+            _, errors = process.communicate(timeout=300)
+            self.assertEqual(process.returncode, 130, errors)
+            out = json.loads(self.worked("bank", "show", "--json", bank).stdout)
+            self.assertGreater(out["entries"], 0)
+
+    def test_lost_output_is_said_and_the_bank_kept(self):
         m, bank = model(), self.path("x.bank")
-        process = start("run", "-m", m, "-md", m, "--raw", "-p", "Once upon a time", "--bank", bank, "--temp", "0", "-n", "2000")
-        self.assertTrue(process.stdout.read(1))
-        time.sleep(1)
-        process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=300)
-        self.assertEqual(process.returncode, 130, errors)
+        arguments = ("run", "-m", m, "-md", m, "--bank", bank, *self.COMMON)
+        for after in (">&-", "<&- >&-", ">/dev/full"):
+            done = shell("", after, *arguments)
+            self.assertEqual(done.returncode, 1, done.stderr)
+            self.assertIn("cannot write the output", done.stderr)
+            self.worked("bank", "verify", bank)
+        self.assertEqual(shell("", "2>&-", *arguments).returncode, 0)
+        self.assertEqual(shell("", "2>/dev/full", *arguments).returncode, 0)
+        done = shell("", ">/dev/full", *arguments, "--json")
+        self.assertEqual(done.returncode, 1, done.stderr)
+        done = without_reader(*arguments, "--json")
+        self.assertEqual(done.returncode, 141, done.stderr)
+        self.worked("bank", "verify", bank)
+
+    def test_a_model_of_any_name_can_have_a_bank(self):
+        content = bytearray(read(model()))
+        at = content.find(b"general.name" + struct.pack("<I", 8)) + len(b"general.name") + 4
+        length, = struct.unpack_from("<Q", content, at)
+        self.assertGreater(length, 4)
+        content[at + 8:at + 12] = b"\x1b[2J"
+        m, bank = self.path("m.gguf", bytes(content)), self.path("x.bank")
+        self.worked("run", "-m", m, "-md", m, "--bank", bank, *self.COMMON)
+        shown = self.worked("bank", "show", bank).stdout
+        self.assertIn("\\x1b[2J", shown)
+        self.assertNotIn("\x1b", shown)
         self.worked("run", "-m", m, "-md", m, "--bank", bank, "--bank-ro", *self.COMMON)
 
     def test_a_closed_pipe_ends_quietly(self):
@@ -115,6 +173,27 @@ class Runs(ProgramTest):
         with open(self.path("chat.txt", "Say hello.\n\nAnd again.\n"), "rb") as stdin:
             done = self.worked("run", "-m", model(), "--temp", "0", "-n", "8", stdin=stdin)
         self.assertEqual(done.stderr.count("tokens/s"), 2)
+
+    def chat(self, content, *arguments):
+        with open(self.path("chat.txt", content), "rb") as stdin:
+            return self.worked("run", "-m", model(), "--temp", "0", *arguments, stdin=stdin)
+
+    def test_a_line_that_cannot_be_sent_is_forgotten(self):
+        done = self.chat(b"word " * 2000 + b"\nnul \0 byte\nbad \xff byte\n" + b"y" * (17 << 20) + b"\nSay hello.\n", "-n", "8", "-c", "256")
+        self.assertEqual(done.stderr.count("the line was not sent"), 4, done.stderr)
+        self.assertEqual(done.stderr.count("tokens/s"), 1, done.stderr)
+        self.assertLess(len(done.stderr), 2000)
+
+    def test_a_full_conversation_is_said(self):
+        done = self.chat("Say hello.\n" * 6, "-n", "16", "-c", "64")
+        self.assertGreater(done.stderr.count("tokens/s"), 0, done.stderr)
+        self.assertIn("the conversation fills the context of 64 tokens", done.stderr)
+
+    def test_a_line_without_end(self):
+        with open("/dev/zero", "rb") as stdin:
+            done = program.drift("run", "-m", model(), stdin=stdin)
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertIn("no text", done.stderr)
 
 
 if __name__ == "__main__":
