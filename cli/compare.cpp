@@ -124,7 +124,8 @@ void add_compare_command(CLI::App& app, int& exit_code) {
   add_int(*command, "--repeat", 1, 100, "run everything so many times, banks as at the start each time [1]",
           [options](std::int64_t v) { options->repeats = static_cast<int>(v); });
   add_text(*command, "--json", "FILE", "also write the figures to this file (docs/compare-format.md)", options->json);
-  add_text(*command, "--bank", "FILE", "begin drift modes with this bank instead of an empty one; it is only read", options->bank);
+  add_text(*command, "--bank", "FILE", "begin drift modes with this bank instead of an empty one; it is only read",
+           options->bank);
   command->add_flag("--verify-rows-one-by-one", options->one_by_one,
                     "decode every row of the target alone: slow, and then all texts must be identical");
   add_sampler_options(*command, options->sampler, options->seed);

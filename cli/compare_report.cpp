@@ -105,7 +105,8 @@ void put_divergence(Out out, const CompareOptions& options, const CompareResult&
     return;
   }
   if (result.noise_missing) {
-    fmt::format_to(out, "\nFloat noise was not measured to its end: whether it explains differences between texts is not known.\n");
+    fmt::format_to(out,
+                   "\nFloat noise was not measured to its end: whether it explains differences between texts is not known.\n");
   } else if (options.one_by_one) {
     fmt::format_to(out, "\nEvery row of the target was decoded alone, so all texts must be identical.\n");
   } else {

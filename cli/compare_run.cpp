@@ -242,9 +242,10 @@ class Comparison {
       for (const PromptRun& run : result_.variants[*result_.reference].runs) {
         if (changes.size() >= kNoisePositions || run.repeat != 0) break;
         if (stderr_is_terminal())
-          write_err(fmt::format("\r\033[Kdrift: float noise of {} rows: {} of {} positions", rows, changes.size(), kNoisePositions));
-        DRIFT_TRY(measure_noise(target, prompts_[run.prompt], run.tokens, margins_[run.prompt], options_.sampler,
-                                result_.vocab, rows, changes));
+          write_err(
+              fmt::format("\r\033[Kdrift: float noise of {} rows: {} of {} positions", rows, changes.size(), kNoisePositions));
+        DRIFT_TRY(measure_noise(target, prompts_[run.prompt], run.tokens, margins_[run.prompt], options_.sampler, result_.vocab,
+                                rows, changes));
       }
       noise.positions = changes.size();
       noise.p999 = changes.empty() ? 0 : quantile(std::move(changes), 0.999);

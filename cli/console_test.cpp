@@ -49,9 +49,7 @@ TEST(ConsoleDeathTest, EverySignalThatEndsIsCountedAndTheSecondEndsAtOnce) {
   ::_exit(write_bytes(file, "more than four") == EFBIG ? 7 : 8);
 }
 
-TEST(ConsoleDeathTest, AFileThatMayNotGrowIsAnErrorOfTheWrite) {
-  EXPECT_EXIT(write_past_a_limit(), ExitedWithCode(7), "");
-}
+TEST(ConsoleDeathTest, AFileThatMayNotGrowIsAnErrorOfTheWrite) { EXPECT_EXIT(write_past_a_limit(), ExitedWithCode(7), ""); }
 
 [[noreturn]] void close_and_hold() {
   ::close(STDIN_FILENO);

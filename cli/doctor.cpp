@@ -85,7 +85,8 @@ std::string text_of(const Findings& f) {
   auto out = std::back_inserter(text);
   const auto model = [&](const char* name, const engine::ModelInfo& m) {
     fmt::format_to(out, "{:<8} {} ({}): {} tokens in the vocabulary, hidden width {}, weights {:.2f} GB\n", name,
-                   text::printable(m.name, text::kQuoteMax), text::printable(m.arch, text::kQuoteMax), m.vocab, m.hidden_width, static_cast<double>(m.weight_bytes) * 1e-9);
+                   text::printable(m.name, text::kQuoteMax), text::printable(m.arch, text::kQuoteMax), m.vocab, m.hidden_width,
+                   static_cast<double>(m.weight_bytes) * 1e-9);
   };
   fmt::format_to(out, "machine  {}, {} threads of {}; ggml: {}; DRIFT kernels: {}\n", f.machine.cpu, f.machine.threads,
                  f.machine.hardware_threads, f.machine.ggml_flags, f.machine.highway_target);

@@ -77,7 +77,8 @@ Result<std::optional<LineReader::Line>> LineReader::next() {
       DRIFT_ASSIGN(end_, input_.read(buffer_));
       if (end_ == 0) return length == 0 ? std::optional<Line>() : std::optional<Line>(std::move(line));
     }
-    const auto begin = buffer_.begin() + static_cast<std::ptrdiff_t>(at_), end = buffer_.begin() + static_cast<std::ptrdiff_t>(end_);
+    const auto begin = buffer_.begin() + static_cast<std::ptrdiff_t>(at_),
+               end = buffer_.begin() + static_cast<std::ptrdiff_t>(end_);
     const auto stop = std::find(begin, end, '\n');
     length += static_cast<std::size_t>(stop - begin);
     line.too_long = length > bytes_max_;
@@ -92,7 +93,8 @@ Result<std::optional<LineReader::Line>> LineReader::next() {
       return std::optional<Line>(std::move(line));
     }
     if (length > kLineSkipMax)
-      return Status(Code::kLimit, fmt::format("a line of more than {} bytes; this is no text to read line by line", kLineSkipMax));
+      return Status(Code::kLimit,
+                    fmt::format("a line of more than {} bytes; this is no text to read line by line", kLineSkipMax));
   }
 }
 

@@ -1,10 +1,13 @@
 // The one program `drift`: finds the subcommand, runs it, turns whatever happened into an exit code.
 #include <fmt/format.h>
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 #include <exception>
 #include <new>
 #include <sstream>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cli/bank_command.hpp"
@@ -16,6 +19,7 @@
 #include "cli/models.hpp"
 #include "cli/options.hpp"
 #include "cli/run.hpp"
+#include "engines/llama/log.hpp"
 
 namespace {
 
@@ -23,6 +27,15 @@ constexpr const char* kFooter =
     "drift COMMAND --help tells more about a command.\n"
     "Exit codes: 0 done; 1 the machine or a dependency failed; 2 the command line or an input cannot be used;\n"
     "3 (compare) a text diverged beyond the margin; 130 interrupted; 141 the reader of the output has gone.";
+
+// llama.cpp asserts what it cannot go on from, mostly memory that it did not get. It would print a stack trace and abort.
+void llama_gave_up(const char* message) {
+  const std::string_view text(message);
+  const std::size_t name = text.find_last_of('/');  // "/folders/file.c:line: reason"
+  drift::cli::note(fmt::format("llama.cpp cannot go on: {}; free some memory, or use a smaller context or model",
+                               name == std::string_view::npos ? text : text.substr(name + 1)));
+  ::_exit(drift::cli::kExitFailure);
+}
 
 int refuse(const std::string& why) {
   drift::cli::note(why);
@@ -63,6 +76,7 @@ int run(std::vector<std::string> arguments) {
 int main(int argc, char** argv) {
   drift::cli::hold_standard_files();
   drift::cli::install_signal_handlers();
+  drift::engine::on_llama_abort(llama_gave_up);
   int exit_code = drift::cli::kExitFailure;
   try {
     exit_code = run(std::vector<std::string>(argv + 1, argv + argc));

@@ -30,8 +30,7 @@ std::string shown(const std::string& flags) {
 void add_real(CLI::App& app, const std::string& flag, double low, double high, bool open_low, const std::string& help,
               float& out) {
   app.add_option_function<std::string>(
-         flag,
-         [=, &out](const std::string& text) { out = must(parse_float(flag, text, low, high, open_low)); },
+         flag, [=, &out](const std::string& text) { out = must(parse_float(flag, text, low, high, open_low)); },
          fmt::format("{} [{}]", help, out))
       ->type_name("X")
       ->group("Sampling");
@@ -71,7 +70,8 @@ CLI::Option* add_int(CLI::App& app, const std::string& flags, std::int64_t low, 
 void add_pair_options(CLI::App& app, PairOptions& out) {
   const char* group = "Models";
   add_text(app, "-m,--model", "FILE", "the target: a .gguf file", out.target)->required()->group(group);
-  add_text(app, "--model-draft", "FILE", "(-md) the draft: a .gguf file with the same vocabulary", out.draft, "-md")->group(group);
+  add_text(app, "--model-draft", "FILE", "(-md) the draft: a .gguf file with the same vocabulary", out.draft, "-md")
+      ->group(group);
   add_int(app, "-c,--ctx-size", 0, 1 << 20, "tokens a sequence may hold; 0: what the models were trained for [4096 or that]",
           [&out](std::int64_t v) { out.context = static_cast<int>(v); })
       ->group(group);

@@ -92,7 +92,8 @@ TEST(Options, UnknownCommandsAreNamed) {
 TEST(Options, AFlagWithNothingAfterItsEqualsSignTakesNoOtherArgument) {
   CLI::App app("test");
   EXPECT_EQ(check_arguments(app, {"--bank=", "-n"}).message(), "--bank is empty; give it a value, or leave it out");
-  EXPECT_EQ(check_arguments(app, expand_short_flags({"-md="})).message(), "--model-draft is empty; give it a value, or leave it out");
+  EXPECT_EQ(check_arguments(app, expand_short_flags({"-md="})).message(),
+            "--model-draft is empty; give it a value, or leave it out");
   EXPECT_TRUE(check_arguments(app, {"--bank=x", "-p", "--bank=", "--stop", "--x=", "--", "--bank="}).is_ok());
 }
 

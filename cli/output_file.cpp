@@ -23,10 +23,10 @@ constexpr int kNamesMax = 16;  // temporary names tried; one is taken only if a 
 
 // Where the content goes.
 struct Place {
-  std::string path;        // links resolved, if a file is to be renamed there
-  bool straight = false;   // a device or a pipe
-  int descriptor = -1;     // straight, and open already: the standard output or error
-  bool replaces = false;   // a file is there, with this mode:
+  std::string path;       // links resolved, if a file is to be renamed there
+  bool straight = false;  // a device or a pipe
+  int descriptor = -1;    // straight, and open already: the standard output or error
+  bool replaces = false;  // a file is there, with this mode:
   mode_t mode = 0;
 };
 

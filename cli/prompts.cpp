@@ -25,8 +25,7 @@ Status bad_json(const std::string& name, std::size_t line, const Json::parse_err
   std::string why = error.what();
   if (const std::size_t dash = why.find(" - "); dash != std::string::npos) why = why.substr(dash + 3);
   why = why.substr(0, why.find("; last read"));
-  return bad_line(name, line,
-                  fmt::format("column {}: not valid JSON: {}", error.byte, text::printable(why, text::kQuoteMax)));
+  return bad_line(name, line, fmt::format("column {}: not valid JSON: {}", error.byte, text::printable(why, text::kQuoteMax)));
 }
 
 // An optional text field; false if it is there and no string.
@@ -64,7 +63,8 @@ Result<Prompt> read_row(const std::string& name, std::size_t line, std::string_v
                                    {"prompt", &prompt.text}}) {
     if (!take_text(row, field, *out)) return bad_line(name, line, fmt::format("\"{}\" must be a string", field));
     if (out != &prompt.text && (out->size() > kFieldBytesMax || text::printable(*out) != *out))
-      return bad_line(name, line, fmt::format("\"{}\" must be at most {} bytes without control characters", field, kFieldBytesMax));
+      return bad_line(name, line,
+                      fmt::format("\"{}\" must be at most {} bytes without control characters", field, kFieldBytesMax));
   }
   if (prompt.text.empty()) return bad_line(name, line, "\"prompt\" is missing or empty");
   if (prompt.text.size() > kPromptBytesMax)
@@ -72,7 +72,8 @@ Result<Prompt> read_row(const std::string& name, std::size_t line, std::string_v
   if (kind == "instruction") {
     prompt.kind = PromptKind::kInstruction;
   } else if (!kind.empty() && kind != "prefix") {
-    return bad_line(name, line, fmt::format("\"kind\" is '{}'; it must be prefix or instruction", text::printable(kind, text::kQuoteMax)));
+    return bad_line(name, line,
+                    fmt::format("\"kind\" is '{}'; it must be prefix or instruction", text::printable(kind, text::kQuoteMax)));
   }
   if (prompt.id.empty()) prompt.id = fmt::format("{}:{}", short_name(name), line);
   return prompt;

@@ -58,9 +58,10 @@ TEST(Prompts, AMalformedLineIsNamed) {
 
 TEST(Prompts, NothingOfAnyLengthIsQuoted) {
   const std::string big(100'000, 'y');
-  for (const std::string& text : {"{\"prompt\": \"" + big, "{\"prompt\": \"a\", \"kind\": \"" + big + "\"}",
-                                  "{\"prompt\": \"a\", \"kind\": \"" + big.substr(0, 200) + "\"}",
-                                  "{\"prompt\": \"a\", \"id\": \"" + big + "\"}", "{" + big, "{\"prompt\": 1" + std::string(5'000, '0') + "}"}) {
+  for (const std::string& text :
+       {"{\"prompt\": \"" + big, "{\"prompt\": \"a\", \"kind\": \"" + big + "\"}",
+        "{\"prompt\": \"a\", \"kind\": \"" + big.substr(0, 200) + "\"}", "{\"prompt\": \"a\", \"id\": \"" + big + "\"}",
+        "{" + big, "{\"prompt\": 1" + std::string(5'000, '0') + "}"}) {
     const auto prompts = parse_prompts("p", text);
     ASSERT_FALSE(prompts.is_ok()) << text.substr(0, 100);
     EXPECT_LT(prompts.status().message().size(), 200u);
