@@ -50,15 +50,6 @@ function(drift_layer_tests library)
   endforeach()
 endfunction()
 
-# drift_precompile(<target> <header>...): parses large headers once a target instead of once a file. Only a quicker build:
-# every file still includes what it uses, and -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON builds the same.
-function(drift_precompile target)
-  target_precompile_headers(${target} PRIVATE ${ARGN})
-  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-    target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-fpch-preprocess>)  # for ccache
-  endif()
-endfunction()
-
 # drift_test(<name> LABEL <unit|model|e2e> SOURCES <file>... [LIBS <target>...] [SERIAL])
 #
 # A GoogleTest program `<name>_test`; its tests appear in ctest as <name>.Suite.Case under the label.
@@ -75,10 +66,6 @@ function(drift_test name)
   target_include_directories(${name}_test PRIVATE "${PROJECT_SOURCE_DIR}")
   if(TARGET rapidcheck)
     target_link_libraries(${name}_test PRIVATE rapidcheck)
-  endif()
-  list(LENGTH ARG_SOURCES files)
-  if(files GREATER 2)
-    drift_precompile(${name}_test <gmock/gmock.h> <gtest/gtest.h> <string> <vector>)
   endif()
   set(properties LABELS ${ARG_LABEL} TIMEOUT 900)
   if(ARG_SERIAL)

@@ -1,6 +1,5 @@
 #include "drift/bank/store.hpp"
 
-#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -71,6 +70,12 @@ class StoreTest : public ::testing::Test {
   fs::path folder_, path_;
 };
 
+// SQLite puts /dev/null where it finds a standard stream closed; that is no harm.
+bool is_a_regular_file(int fd) {
+  struct stat info{};
+  return ::fstat(fd, &info) == 0 && S_ISREG(info.st_mode);
+}
+
 // A program started with a standard stream closed must not meet its bank there.
 TEST_F(StoreTest, NeverTakesTheNumberOfAStandardStream) {
   save(sample::bank(3, {}));
@@ -80,11 +85,11 @@ TEST_F(StoreTest, NeverTakesTheNumberOfAStandardStream) {
   {
     auto file = BankFile::open(path_, Access::kReadWrite);
     EXPECT_TRUE(file.is_ok()) << file.status().message();
-    EXPECT_EQ(::fcntl(STDIN_FILENO, F_GETFD), -1) << "the bank's lock is standard input";
+    EXPECT_FALSE(is_a_regular_file(STDIN_FILENO)) << "the bank is standard input";
     if (file.is_ok()) {
       EXPECT_TRUE((*file)->save(sample::bank(4, {})).is_ok());
     }
-    EXPECT_EQ(::fcntl(STDIN_FILENO, F_GETFD), -1);
+    EXPECT_FALSE(is_a_regular_file(STDIN_FILENO));
   }
   ASSERT_EQ(::dup2(input, STDIN_FILENO), STDIN_FILENO);
   ::close(input);

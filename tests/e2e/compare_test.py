@@ -48,6 +48,7 @@ class Refusals(ProgramTest):
         self.refused(["needs a draft"], "compare", "-m", "x", "--prompts", prompts)
         for flag in ("--json", "--bank", "--split", "--prompts"):
             self.refused([f"{flag} is empty"], *base, flag, "")
+        self.refused(["-m", "no such file"], *base)
 
     def test_an_input_is_not_overwritten(self):
         prompts = self.path("p.jsonl", lines(ROWS))
@@ -56,7 +57,6 @@ class Refusals(ProgramTest):
                 os.symlink("p.jsonl", path)
             self.refused(["same file"], "compare", "-m", "x", "-md", "x", "--prompts", prompts, "--json", path)
         self.assertEqual(read(prompts), lines(ROWS).encode())
-        self.refused(["-m", "no such file"], *base)
 
     def test_a_prompt_beyond_the_context(self):
         m = model()
