@@ -18,6 +18,7 @@
 #include "cli/options.hpp"
 #include "cli/output_file.hpp"
 #include "drift/bank/store_format.hpp"
+#include "drift/recal/recalibrator.hpp"
 #include "text/printable.hpp"
 
 namespace drift::cli {
@@ -206,12 +207,20 @@ std::string describe_bank_json(const StoredBank& stored, std::uint64_t file_byte
   return json_line(json);
 }
 
+// Whether a run could go on with it: the very call that a run makes.
+Status check_restorable(const StoredBank& stored) {
+  recal::RecalConfig config;
+  config.bank = stored.image.config;
+  DRIFT_ASSIGN(const auto recal, recal::Recalibrator::create(config));
+  return recal->restore(stored);
+}
+
 Status import_into(const std::string& path, std::istream& in, bool replace) {
   DRIFT_ASSIGN(const StoredBank imported, import_bank(in));
   // Before any file is made or touched: what the store asks for, then keys of unit length and all else only a bank can tell.
   DRIFT_TRY(bank::format::check_bank(imported));
-  if (const auto built = bank::Bank::from_image(imported.image); !built.is_ok()) {
-    return {built.status().code(), "the export is no sound bank: " + built.status().message()};
+  if (const Status sound = check_restorable(imported); !sound.is_ok()) {
+    return {sound.code(), "the export is no sound bank: " + sound.message()};
   }
   DRIFT_ASSIGN(auto file, BankFile::open(path, Access::kReadWrite));
   if (!file->empty()) {
