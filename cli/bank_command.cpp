@@ -272,8 +272,8 @@ void add_bank_command(CLI::App& app, int& exit_code) {
   add("verify", "Check everything; changes nothing", [](const Choices& c) { return verify(c.file); });
   CLI::App* export_command = add("export", "Write as JSON lines", [](const Choices& c) { return export_to(c.file, c.other); });
   add_text(*export_command, "-o,--out", "FILE", "File to write; without it, or with -, the standard output", choices->other);
-  CLI::App* import_command =
-      add("import", "Fill a bank file, a new one or another's place, from an export", [](const Choices& c) { return import_from(c.file, c.other, c.replace); });
+  CLI::App* import_command = add("import", "Fill a bank file, a new one or another's place, from an export",
+                                 [](const Choices& c) { return import_from(c.file, c.other, c.replace); });
   import_command->add_option("EXPORT", choices->other, "The export, or - for the standard input")->required();
   import_command->add_flag("--replace", choices->replace, "Overwrite a bank that holds entries");
   add("reset", "Remove all entries; the bank stays bound to its pair of models", [](const Choices& c) -> Status {

@@ -35,7 +35,7 @@ bank::StoredBank runnable(std::uint64_t seed) {
   config.bank = stored.image.config;
   const auto recal = recal::Recalibrator::create(config);
   EXPECT_TRUE(recal.is_ok()) << recal.status().message();
-  for (auto& [name, content] : (*recal)->save({}).extras) stored.extras[name] = content;
+  for (auto& [name, content] : recal.value()->save({}).extras) stored.extras[name] = content;
   return stored;
 }
 

@@ -139,11 +139,11 @@ void put_divergence(Out out, const CompareOptions& options, const CompareResult&
       fmt::format_to(out, "{}: DIVERGED beyond the margin: {} prompts, largest {} against {:.3g} allowed.\n", v.variant.label,
                      v.diverged_prompts, margin_text(v.max_margin), v.allowed_margin);
     } else if (v.diverged_prompts > 0 && !result.margin_known(v)) {
-      fmt::format_to(out, "{}: {} {} from off (largest margin {}); not judged.\n", v.variant.label,
-                     v.diverged_prompts, prompts(v.diverged_prompts), margin_text(v.max_margin));
+      fmt::format_to(out, "{}: {} {} from off (largest margin {}); not judged.\n", v.variant.label, v.diverged_prompts,
+                     prompts(v.diverged_prompts), margin_text(v.max_margin));
     } else if (v.diverged_prompts > 0) {
-      fmt::format_to(out, "{}: {} {} from off, each at a near tie (largest margin {}).\n", v.variant.label,
-                     v.diverged_prompts, prompts(v.diverged_prompts), margin_text(v.max_margin));
+      fmt::format_to(out, "{}: {} {} from off, each at a near tie (largest margin {}).\n", v.variant.label, v.diverged_prompts,
+                     prompts(v.diverged_prompts), margin_text(v.max_margin));
     }
   }
 }

@@ -40,7 +40,8 @@ TEST(ConsoleDeathTest, EverySignalThatEndsIsCountedAndTheSecondEndsAtOnce) {
   for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
     EXPECT_EXIT(signals(SIG_DFL, {signal}), ExitedWithCode(7), "");
     EXPECT_EXIT(signals(SIG_DFL, {signal, SIGINT}, 700), ExitedWithCode(kExitInterrupted), "");
-    EXPECT_EXIT(signals(SIG_DFL, {signal, signal}), ExitedWithCode(7), "") << "timeout(1) sends the process and its group one each";
+    EXPECT_EXIT(signals(SIG_DFL, {signal, signal}), ExitedWithCode(7), "")
+        << "timeout(1) sends the process and its group one each";
   }
   EXPECT_EXIT(signals(SIG_DFL, {SIGHUP, SIGHUP}, 700), ExitedWithCode(7), "") << "a closing terminal sends two";
   EXPECT_EXIT(signals(SIG_IGN, {SIGHUP}), ExitedWithCode(8), "") << "nohup";

@@ -157,8 +157,9 @@ std::filesystem::path temp_path(const std::filesystem::path& bank) { return bank
 Status check_folder_writable(const std::filesystem::path& bank) {
   struct stat info{};
   if (::lstat(temp_path(bank).c_str(), &info) == 0 && !S_ISREG(info.st_mode)) {
-    return {Code::kIo, quoted(temp_path(bank)) + " is in the way: new content is built under that name, and it is no file that an "
-                                                 "earlier writer left; move it away"};
+    return {Code::kIo, quoted(temp_path(bank)) +
+                           " is in the way: new content is built under that name, and it is no file that an "
+                           "earlier writer left; move it away"};
   }
   if (::faccessat(AT_FDCWD, bank.parent_path().c_str(), W_OK | X_OK, AT_EACCESS) == 0) return Status::ok();
   const int error = errno;
