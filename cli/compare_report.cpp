@@ -79,22 +79,42 @@ void put_details(Out out, const CompareResult& result) {
   }
 }
 
+void put_part_head(Out out, const char* part) {
+  fmt::format_to(out, "\n{:<14} {:<12} {:>8} {:>10} {:>11} {:>8} {:>9}\n", part, "mode", "tokens", "acceptance", "conditional",
+                 "tokens/s", "speed-up");
+}
+
+void put_part_row(Out out, const std::string& part, const VariantResult& v, const trace::Metrics& m, const double* speedup) {
+  const bool drafts = m.drafted > 0;
+  fmt::format_to(out, "{:<14} {:<12} {:>8} {:>10} {:>11} {:>8.2f} {:>9}\n", part, v.variant.label, m.tokens,
+                 drafts ? fmt::format("{:.3f}", m.acceptance()) : "-",
+                 drafts ? fmt::format("{:.3f}", m.acceptance_conditional()) : "-", m.tokens_per_s(),
+                 speedup == nullptr ? "-" : fmt::format("{:.2f}x", *speedup));
+}
+
+std::string shown_domain(const std::string& domain) { return domain.empty() ? "(none)" : domain; }
+
+void put_segments(Out out, const CompareResult& result) {
+  put_part_head(out, "segment");
+  for (std::size_t s = 0; s < result.segments.size(); ++s) {
+    for (const VariantResult& v : result.variants) {
+      if (v.by_segment[s].steps == 0) continue;  // interrupted before it
+      const double* speedup = s < v.segment_speedup.size() ? &v.segment_speedup[s] : nullptr;
+      put_part_row(out, fmt::format("{} {}", s + 1, shown_domain(result.segments[s].domain)), v, v.by_segment[s], speedup);
+    }
+  }
+}
+
 void put_domains(Out out, const CompareResult& result) {
   const auto& first = result.variants.front().by_domain;
   if (first.size() < 2 && (first.empty() || first.begin()->first.empty())) return;
-  fmt::format_to(out, "\n{:<14} {:<12} {:>8} {:>10} {:>11} {:>8} {:>9}\n", "domain", "mode", "tokens", "acceptance",
-                 "conditional", "tokens/s", "speed-up");
+  put_part_head(out, "domain");
   for (const auto& [domain, unused] : first) {
     for (const VariantResult& v : result.variants) {
       const auto it = v.by_domain.find(domain);
       if (it == v.by_domain.end()) continue;
-      const trace::Metrics& m = it->second;
       const auto speedup = v.domain_speedup.find(domain);
-      const bool drafts = m.drafted > 0;
-      fmt::format_to(out, "{:<14} {:<12} {:>8} {:>10} {:>11} {:>8.2f} {:>9}\n", domain.empty() ? "(none)" : domain,
-                     v.variant.label, m.tokens, drafts ? fmt::format("{:.3f}", m.acceptance()) : "-",
-                     drafts ? fmt::format("{:.3f}", m.acceptance_conditional()) : "-", m.tokens_per_s(),
-                     speedup == v.domain_speedup.end() ? "-" : fmt::format("{:.2f}x", speedup->second));
+      put_part_row(out, shown_domain(domain), v, it->second, speedup == v.domain_speedup.end() ? nullptr : &speedup->second);
     }
   }
   // Below this, one disturbance of the machine outweighs what a domain can show.
@@ -185,7 +205,7 @@ std::string report_text(const CompareOptions& options, const CompareResult& resu
     fmt::format_to(out, "\nINTERRUPTED: {} of {} runs are in these figures.\n", result.done_runs, result.all_runs);
   put_table(out, result);
   put_details(out, result);
-  put_domains(out, result);
+  result.segments.empty() ? put_domains(out, result) : put_segments(out, result);
   double prefill = 0;
   for (const PromptInfo& info : result.infos) {
     for (const double ms : info.prefill_ms) prefill += ms;

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <signal.h>
+#include <sys/ioctl.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -13,6 +14,7 @@
 
 #include "cli/exit_codes.hpp"
 #include "text/printable.hpp"
+#include "text/utf8.hpp"
 
 namespace drift::cli {
 namespace {
@@ -112,5 +114,12 @@ int fail(const Status& status) {
 
 bool stdout_is_terminal() { return ::isatty(STDOUT_FILENO) == 1; }
 bool stderr_is_terminal() { return ::isatty(STDERR_FILENO) == 1; }
+
+std::string fit_terminal(std::string_view line) {
+  winsize size{};
+  const bool known = ::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+  line = line.substr(0, known ? size.ws_col - 1u : 79u);  // in the last column some terminals wrap already
+  return std::string(line.substr(0, text::valid_prefix(line)));
+}
 
 }  // namespace drift::cli

@@ -2,13 +2,16 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <pty.h>
 #include <signal.h>
+#include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <chrono>
 #include <initializer_list>
+#include <string>
 #include <thread>
 
 #include "cli/exit_codes.hpp"
@@ -96,6 +99,24 @@ TEST(ConsoleDeathTest, LostOutputIsSaidUnlessTheReaderHasGone) {
 
 TEST(ConsoleDeathTest, NotesCannotSteerTheTerminal) {
   EXPECT_EXIT((note("a\x1b[2J\nb"), ::_exit(0)), ExitedWithCode(0), "^drift: a.x1b.2J.nb\n$");
+}
+
+// Exits with 0 if `line` is cut to `expected` on a terminal of so many columns; 0: on none.
+[[noreturn]] void cut_on_terminal(unsigned short columns, const std::string& line, const std::string& expected) {
+  int ends[2] = {-1, -1};
+  winsize size{};
+  size.ws_col = columns;
+  const int opened = columns > 0 ? ::openpty(&ends[0], &ends[1], nullptr, nullptr, &size) : ::pipe(ends);
+  if (opened != 0 || ::dup2(ends[1], STDERR_FILENO) < 0) ::_exit(8);
+  ::_exit(fit_terminal(line) == expected ? 0 : 1);
+}
+
+TEST(ConsoleDeathTest, ALineFitsTheTerminalAndEndsInAWholeCharacter) {
+  const std::string line(300, 'x');
+  EXPECT_EXIT(cut_on_terminal(0, line, std::string(79, 'x')), ExitedWithCode(0), "");
+  EXPECT_EXIT(cut_on_terminal(20, line, std::string(19, 'x')), ExitedWithCode(0), "");
+  EXPECT_EXIT(cut_on_terminal(120, "short", "short"), ExitedWithCode(0), "");
+  EXPECT_EXIT(cut_on_terminal(4, "ab\xe2\x82\xac", "ab"), ExitedWithCode(0), "");
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 """program.py - runs the built program for the end-to-end tests.
 
-The program's path is the first argument of each test file. DRIFT_MODELS names the folder with the model files.
+The program's path is the first argument of each test file. DRIFT_MODELS names the folder with the model files; the built-in pair lies
+in the project's models/.
 """
 
 import os
@@ -11,6 +12,7 @@ import tempfile
 import unittest
 
 SMOLLM = "smollm2-135m-instruct-q4_1.gguf"
+BUILT_IN = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "models")
 
 
 def model(name=SMOLLM):
@@ -20,6 +22,15 @@ def model(name=SMOLLM):
     if path is None or not os.path.exists(path):
         raise unittest.SkipTest(f"no {name} in the folder that DRIFT_MODELS names; fetch it with: drift models get smollm2")
     return path
+
+
+def pair():
+    """Target and draft: the built-in pair, or, where it is not there, SmolLM2 as its own draft (then skipped, aloud, without it)."""
+    paths = tuple(os.path.join(BUILT_IN, f"drift-mini-{side}.gguf") for side in ("target", "draft"))
+    if all(os.path.exists(path) for path in paths):
+        return paths
+    print(f"SKIPPED: no built-in pair in {BUILT_IN}: {SMOLLM} stands in for it")
+    return model(), model()
 
 
 def drift(*arguments, timeout=600, stdin=subprocess.DEVNULL):
