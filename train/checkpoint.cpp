@@ -5,7 +5,7 @@
 
 #include <cstdint>
 #include <cstring>
-#include <filesystem>
+#include <memory>
 #include <string_view>
 #include <utility>
 
@@ -21,7 +21,19 @@ using nlohmann::json;
 constexpr const char* kFormat = "drift-train-1";
 constexpr std::size_t kLengthBytes = 8;
 
-std::uint64_t hash_of(std::string_view bytes) { return XXH3_64bits(bytes.data(), bytes.size()); }
+// Over the header without the checksum itself, then the data.
+class Checksum {
+ public:
+  Checksum() : state_(XXH3_createState(), &XXH3_freeState) {
+    DRIFT_CHECK(state_ != nullptr, "memory for a hash");
+    XXH3_64bits_reset(state_.get());
+  }
+  void add(std::string_view bytes) { XXH3_64bits_update(state_.get(), bytes.data(), bytes.size()); }
+  std::string hex() const { return fmt::format("{:016x}", XXH3_64bits_digest(state_.get())); }
+
+ private:
+  std::unique_ptr<XXH3_state_t, XXH_errorcode (*)(XXH3_state_t*)> state_;
+};
 
 std::string_view bytes_of(const torch::Tensor& tensor) {
   return {static_cast<const char*>(tensor.data_ptr()), static_cast<std::size_t>(tensor.nbytes())};
@@ -70,21 +82,20 @@ Status write_checkpoint(const std::string& path, const json& facts, const NamedT
   json header;
   std::vector<torch::Tensor> dense;
   std::uint64_t at = 0;
-  XXH3_state_t* state = XXH3_createState();
-  DRIFT_CHECK(state != nullptr, "memory for a hash");
-  XXH3_64bits_reset(state);
   for (const auto& [name, tensor] : tensors) {
     dense.push_back(tensor.detach().contiguous());
     const std::string_view bytes = bytes_of(dense.back());
-    XXH3_64bits_update(state, bytes.data(), bytes.size());
     const bool is_int = tensor.scalar_type() == torch::kInt;
     DRIFT_CHECK(is_int || tensor.scalar_type() == torch::kFloat, "checkpoints hold float32 and int32");
     header[name] = {{"dtype", is_int ? "I32" : "F32"}, {"shape", tensor.sizes().vec()}, {"data_offsets", {at, at + bytes.size()}}};
     at += bytes.size();
   }
   // safetensors' metadata are strings.
-  header["__metadata__"] = {{"format", kFormat}, {"facts", facts.dump()}, {"xxh3", fmt::format("{:016x}", XXH3_64bits_digest(state))}};
-  XXH3_freeState(state);
+  header["__metadata__"] = {{"format", kFormat}, {"facts", facts.dump()}};
+  Checksum checksum;
+  checksum.add(header.dump());
+  for (const torch::Tensor& tensor : dense) checksum.add(bytes_of(tensor));
+  header["__metadata__"]["xxh3"] = checksum.hex();
 
   const std::string text = header.dump();
   char length[kLengthBytes];
@@ -102,17 +113,21 @@ Result<Checkpoint> read_checkpoint(const std::string& path) {
   if (file.size() < kLengthBytes) return damaged(path, "it is cut off");
   for (std::size_t i = 0; i < kLengthBytes; ++i) length |= std::uint64_t{static_cast<unsigned char>(file[i])} << (8 * i);
   if (length > kHeaderBytesMax || length > file.size() - kLengthBytes) return damaged(path, "its header does not fit");
-  const json header = json::parse(file.begin() + kLengthBytes, file.begin() + static_cast<std::ptrdiff_t>(kLengthBytes + length),
+  json header = json::parse(file.begin() + kLengthBytes, file.begin() + static_cast<std::ptrdiff_t>(kLengthBytes + length),
                                   nullptr, /*allow_exceptions=*/false);
-  if (!header.is_object() || !header.contains("__metadata__")) return damaged(path, "its header is no JSON of ours");
-  const json& metadata = header["__metadata__"];
+  if (!header.is_object() || !header.contains("__metadata__") || !header["__metadata__"].is_object()) return damaged(path, "its header is no JSON of ours");
+  const json metadata = header["__metadata__"];
   const auto text_of = [&](const char* key) {
-    return metadata.is_object() && metadata.contains(key) && metadata[key].is_string() ? metadata[key].get<std::string>() : "";
+    return metadata.contains(key) && metadata[key].is_string() ? metadata[key].get<std::string>() : "";
   };
   if (text_of("format") != kFormat)
     return Status(Code::kForeign, fmt::format("{} was not written by this version of drift-train; start anew with --fresh", path));
   const std::string_view data = std::string_view(file).substr(kLengthBytes + length);
-  if (text_of("xxh3") != fmt::format("{:016x}", hash_of(data))) return damaged(path, "its checksum disagrees");
+  header["__metadata__"].erase("xxh3");
+  Checksum checksum;
+  checksum.add(header.dump());
+  checksum.add(data);
+  if (text_of("xxh3") != checksum.hex()) return damaged(path, "its checksum disagrees");
   Checkpoint out;
   out.facts = json::parse(text_of("facts"), nullptr, /*allow_exceptions=*/false);
   if (!out.facts.is_object()) return damaged(path, "its facts are no JSON");

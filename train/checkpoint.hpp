@@ -1,7 +1,7 @@
 // checkpoint.hpp - everything a stopped training run needs to go on, in one file: a header in JSON, then tensors.
 //
 // The format is safetensors' (8 bytes of header length, JSON, raw little-endian data; the run's own facts under "__metadata__"),
-// with an XXH3 of the data, so that a damaged file is refused. Written under another name, synced and renamed: a run that is
+// with an XXH3 of it all, so that a damaged file is refused. Written under another name, synced and renamed: a run that is
 // killed while it writes finds the one before.
 // Limits: kHeaderBytesMax, kCheckpointBytesMax. Cost: that of writing and syncing the bytes.
 #pragma once
