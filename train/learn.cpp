@@ -1,6 +1,8 @@
 #include "train/learn.hpp"
 
 #include <algorithm>
+#include <array>
+#include <iterator>
 #include <numeric>
 
 #include "drift/base/check.hpp"

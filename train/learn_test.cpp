@@ -88,6 +88,10 @@ TEST(Sampling, IsAPureFunctionAndFollowsTheModel) {
   EXPECT_TRUE(torch::equal(rows, sample_rows(net, prompts, 20, {1, 1, 1}, 9)));
   EXPECT_FALSE(torch::equal(rows, sample_rows(net, prompts, 20, {1, 1, 1}, 10)));
   EXPECT_TRUE(torch::equal(rows.narrow(1, 0, 5), prompts.to(torch::kInt)));
+  {
+    const torch::NoGradGuard no_grad;
+    net->token_embd->weight.mul_(50);  // so that no two tokens are close
+  }
   // As cold as this, every draw is the best token: the cache then continues texts as one pass over them would.
   const torch::Tensor cold = sample_rows(net, prompts, 20, {1e-4, 1e-4, 1e-4}, 9).to(torch::kLong);
   const torch::NoGradGuard no_grad;

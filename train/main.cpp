@@ -13,6 +13,8 @@
 #include "cli/machine.hpp"
 #include "cli/options.hpp"
 #include "train/pair_command.hpp"
+#include "train/show.hpp"
+#include "train/tune_command.hpp"
 
 namespace {
 
@@ -26,7 +28,7 @@ int refuse(const std::string& why) {
   return drift::cli::kExitUsage;
 }
 
-int run(const std::vector<std::string>& arguments) {
+int run(std::vector<std::string> arguments) {
   int exit_code = drift::cli::kExitOk;
   CLI::App app("Trains and tunes small models for DRIFT.", "drift-train");
   app.set_version_flag("--version", "drift-train " + drift::cli::program_version());
@@ -34,6 +36,9 @@ int run(const std::vector<std::string>& arguments) {
   app.footer(kFooter);
   app.get_formatter()->column_width(34);
   drift::train::add_pair_command(app, exit_code);
+  drift::train::add_tune_command(app, exit_code);
+  drift::train::add_show_command(app, exit_code);
+  arguments = drift::cli::expand_short_flags(arguments);
   if (const drift::Status sound = drift::cli::check_arguments(app, arguments); !sound.is_ok()) return refuse(sound.message());
   std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());  // CLI11 takes them from the back
   try {

@@ -6,8 +6,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cmath>
+#include <cstring>
 #include <filesystem>
 #include <optional>
 #include <utility>
@@ -104,9 +106,9 @@ class PairRun {
   torch::Tensor sample_round(std::int64_t round);
   torch::Tensor samples() const { return torch::cat(sampled_); }
   json held_out(engine::LlamaNet& net);
-  json recipe_;
 
   PairOptions options_;
+  json recipe_;  // what the result depends on: a checkpoint of another one is refused
   std::vector<Domain> domains_;
   std::vector<Stream> streams_;
   std::size_t general_ = 0;  // its place among both

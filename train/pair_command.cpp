@@ -9,19 +9,12 @@
 #include <utility>
 
 #include "cli/console.hpp"
-#include "cli/numbers.hpp"
-#include "cli/options.hpp"
 #include "train/bpe.hpp"
+#include "train/flags.hpp"
 #include "train/pair.hpp"
 
 namespace drift::train {
 namespace {
-
-template <class T>
-T must(Result<T> result) {
-  if (!result.is_ok()) throw CLI::ValidationError(result.status().message());
-  return std::move(result).value();
-}
 
 std::vector<std::string> names_of(const std::string& flag, std::string_view text) {
   std::vector<std::string> names;
@@ -34,17 +27,6 @@ std::vector<std::string> names_of(const std::string& flag, std::string_view text
     if (comma == std::string_view::npos) return names;
     text.remove_prefix(comma + 1);
   }
-}
-
-void add_real(CLI::App& app, const std::string& flag, double low, double high, bool open_low, const std::string& help, double& out) {
-  app.add_option_function<std::string>(
-         flag, [=, &out](const std::string& text) { out = must(cli::parse_real(flag, text, low, high, open_low)); },
-         fmt::format("{} [{}]", help, out))
-      ->type_name("X");
-}
-
-void add_whole(CLI::App& app, const std::string& flag, std::int64_t low, std::int64_t high, const std::string& help, std::int64_t& out) {
-  cli::add_int(app, flag, low, high, fmt::format("{} [{}]", help, out), [&out](std::int64_t value) { out = value; });
 }
 
 void add_shape_options(CLI::App& app, const std::string& name, engine::ModelShape& shape) {
@@ -105,15 +87,10 @@ void add_pair_command(CLI::App& app, int& exit_code) {
   add_whole(*command, "--window", 16, 4'096, "tokens of a training window", options->length);
   add_whole(*command, "--rows", 2, 1'024, "windows a step", options->rows);
   add_whole(*command, "--context", 32, 1 << 17, "tokens the models say they can hold", options->context);
-  add_real(*command, "--rate-muon", 0, 1, true, "learning rate of matrices", options->rates.muon);
-  add_real(*command, "--rate-adam", 0, 1, true, "learning rate of embeddings and norms", options->rates.adam);
-  cli::add_int(*command, "--seed", 0, 1'000'000'000, "seed of weights, order and samples [1]",
-               [options](std::int64_t value) { options->seed = static_cast<std::uint64_t>(value); });
-  cli::add_int(*command, "-t,--threads", 1, 2, "threads; results repeat exactly for one number of them [2]",
-               [options](std::int64_t value) { options->threads = static_cast<int>(value); });
-  add_real(*command, "--keep-seconds", 0, 86'400, false, "time between two checkpoints", options->keep_seconds);
+  add_real(*command, "--rate-muon", 0, 1, true, fmt::format("learning rate of matrices [{}]", options->rates.muon), options->rates.muon);
+  add_real(*command, "--rate-adam", 0, 1, true, fmt::format("learning rate of embeddings and norms [{}]", options->rates.adam), options->rates.adam);
+  add_run_options(*command, options->seed, options->threads, options->keep_seconds, options->fresh);
   command->add_flag("--f32", options->f32, "write the models in float32 as well");
-  command->add_flag("--fresh", options->fresh, "start anew, whatever checkpoint there is");
   command->callback([options, &exit_code] {
     Status status = check_budget(*options);
     if (status.is_ok() && options->context < options->length + 1)

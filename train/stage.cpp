@@ -120,7 +120,8 @@ Result<StageState> StageState::from(const nlohmann::json& facts) {
 
 NamedTensors weights_of(const engine::LlamaNet& net, const std::string& prefix) {
   NamedTensors all;
-  for (const auto& item : net->named_parameters()) all.emplace_back(prefix + item.key(), item.value().detach());
+  for (const auto& item : net->named_parameters())
+    if (item.value().requires_grad()) all.emplace_back(prefix + item.key(), item.value().detach());
   return all;
 }
 
@@ -143,7 +144,7 @@ Status run_stage(const Stage& stage, StageState& state, NamedTensors best, doubl
 
     const Clock::time_point evaluating = Clock::now();
     const double after = progress_of(stage.budget, state);
-    if (after >= 1 || std::floor(after * kEvaluations) > std::floor(before * kEvaluations)) ended = evaluate(stage, state, best);
+    if (after >= 1 || std::floor(after * stage.evaluations) > std::floor(before * stage.evaluations)) ended = evaluate(stage, state, best);
     state.seconds += seconds_since(evaluating);
     if (cli::interrupted()) {
       DRIFT_TRY(keep(best));

@@ -49,16 +49,16 @@ struct Stage {
   std::function<torch::Tensor(const torch::Tensor& share)> loss;  // called on several threads at once
   std::function<Evaluation()> evaluate;
   Budget budget;
+  int evaluations = 20;  // evenly over the budget
   int workers = 1;
 };
 
 // How a run keeps what it has: called between two steps. `best` are the weights with the best score.
 using Keep = std::function<Status(const NamedTensors& best)>;
 
-inline constexpr int kEvaluations = 20;  // in a stage, evenly over its budget
-inline constexpr int kPatience = 3;      // evaluations without a better score before a stage is ended
+inline constexpr int kPatience = 3;  // evaluations without a better score before a stage is ended
 
-// Weights of a network as named tensors, sharing their memory.
+// The weights of a network that want gradients, as named tensors that share their memory.
 NamedTensors weights_of(const engine::LlamaNet& net, const std::string& prefix);
 
 // Runs a stage to its end and leaves the best weights in its network. `best` comes from an earlier sitting, or is empty.

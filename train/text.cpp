@@ -8,7 +8,6 @@
 
 #include "cli/input.hpp"
 #include "cli/models.hpp"
-#include "text/printable.hpp"
 #include "text/utf8.hpp"
 
 namespace drift::train {
@@ -30,6 +29,10 @@ std::size_t chunk_end(std::string_view text) {
   return end;
 }
 
+Status no_folder(const std::string& folder) {
+  return {Code::kNotFound, folder + " is no folder; --data names the folder of the texts"};
+}
+
 }  // namespace
 
 std::vector<std::string_view> cut_into_chunks(std::string_view text) {
@@ -44,10 +47,7 @@ std::vector<std::string_view> cut_into_chunks(std::string_view text) {
 
 bool is_held_out(std::string_view chunk) { return XXH3_64bits(chunk.data(), chunk.size()) % kHeldOutOneIn == 0; }
 
-Result<Domain> read_domain(const std::string& folder, const std::string& name) {
-  const std::string path = (fs::path(folder) / (name + ".txt")).string();
-  std::error_code error;
-  if (!fs::is_directory(folder, error)) return Status(Code::kNotFound, folder + " is no folder; --data names the folder of the texts");
+Result<Domain> read_text(const std::string& path) {
   DRIFT_ASSIGN(const std::string text, cli::read_text_file(path, kTextBytesMax));
   if (text.empty()) return Status(Code::kInvalid, path + " is empty; it needs text to learn from");
   if (text.size() < kTextBytesMin)
@@ -55,7 +55,7 @@ Result<Domain> read_domain(const std::string& folder, const std::string& name) {
   if (const std::size_t valid = text::valid_prefix(text); valid < text.size())
     return Status(Code::kInvalid, fmt::format("{} is not UTF-8: byte {} is wrong; convert it first", path, valid));
   Domain domain;
-  domain.name = name;
+  domain.name = fs::path(path).stem().string();
   domain.bytes = text.size();
   DRIFT_ASSIGN(domain.sha256, cli::file_sha256(path));
   for (const std::string_view chunk : cut_into_chunks(text))
@@ -70,9 +70,17 @@ Result<Domain> read_domain(const std::string& folder, const std::string& name) {
   return domain;
 }
 
+Result<Domain> read_domain(const std::string& folder, const std::string& name) {
+  std::error_code error;
+  if (!fs::is_directory(folder, error)) return no_folder(folder);
+  DRIFT_ASSIGN(Domain domain, read_text((fs::path(folder) / (name + ".txt")).string()));
+  domain.name = name;
+  return domain;
+}
+
 Result<std::vector<std::string>> domains_in(const std::string& folder) {
   std::error_code error;
-  if (!fs::is_directory(folder, error)) return Status(Code::kNotFound, folder + " is no folder; --data names the folder of the texts");
+  if (!fs::is_directory(folder, error)) return no_folder(folder);
   std::vector<std::string> names;
   for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
     if (at->path().extension() != ".txt") continue;

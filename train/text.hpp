@@ -32,8 +32,10 @@ std::vector<std::string_view> cut_into_chunks(std::string_view text);
 // Whether a chunk is held out: a pure function of its bytes, so that repeated text is on one side only.
 bool is_held_out(std::string_view chunk);
 
-// FOLDER/NAME.txt. Fails with kNotFound (no such folder or file), kInvalid (empty, not UTF-8: the byte is named), kLimit (too
+// A file of text. Fails with kNotFound (no such file or folder), kInvalid (empty, not UTF-8: the byte is named), kLimit (too
 // small, too large, or nothing held out), kIo, kCancelled.
+Result<Domain> read_text(const std::string& path);
+// The same of FOLDER/NAME.txt.
 Result<Domain> read_domain(const std::string& folder, const std::string& name);
 // The names of all .txt files in a folder, sorted. Fails with kNotFound, kInvalid (not one), kLimit (too many), kIo.
 Result<std::vector<std::string>> domains_in(const std::string& folder);
