@@ -274,8 +274,7 @@ void TorchEngine::compute(SeqId seq, std::span<const Node> nodes, Rows& out) {
   }
   if (wanted.empty()) return;
   const torch::Tensor all = parts.size() == 1 ? parts[0] : torch::cat(parts);  // [tokens, width]
-  const torch::Tensor hidden =
-      wanted.size() == tokens.size() ? all : all.index_select(0, torch::tensor(wanted, torch::kLong));
+  const torch::Tensor hidden = wanted.size() == tokens.size() ? all : all.index_select(0, torch::tensor(wanted, torch::kLong));
   row_hidden_.push_back(hidden.contiguous());
   row_logits_.push_back(net_->logits(hidden).contiguous());
   for (std::size_t i = 0; i < rows.size(); ++i) {
@@ -288,8 +287,8 @@ Status TorchEngine::check_rows() const {
   for (const auto* tensors : {&row_logits_, &row_hidden_}) {
     for (const torch::Tensor& rows : *tensors) {
       if (!torch::isfinite(rows).all().item<bool>()) {
-        return {Code::kInternal, "a row of " + meta_.name() +
-                                     " holds a value that is not finite; the weights are damaged, or training diverged"};
+        return {Code::kInternal,
+                "a row of " + meta_.name() + " holds a value that is not finite; the weights are damaged, or training diverged"};
       }
     }
   }
@@ -314,7 +313,8 @@ Status TorchEngine::forward(std::span<const Node> nodes, Rows& out) {
   if (nodes.empty()) return Status::ok();
   DRIFT_TRY(check_weights());
 
-  const auto rows = static_cast<std::size_t>(std::count_if(nodes.begin(), nodes.end(), [](const Node& n) { return n.wants_row; }));
+  const auto rows =
+      static_cast<std::size_t>(std::count_if(nodes.begin(), nodes.end(), [](const Node& n) { return n.wants_row; }));
   out.vocab = static_cast<std::size_t>(net_->shape().vocab);
   out.hidden_width = hidden_ ? static_cast<std::size_t>(net_->shape().width) : 0;
   out.logits.resize(rows);

@@ -49,8 +49,8 @@ Status check_tokens(const BpeTokenizer& tokenizer) {
 
 Status check_ids(const BpeTokenizer& tokenizer) {
   const auto count = static_cast<std::int64_t>(tokenizer.tokens.size());
-  for (const auto& [what, id] : {std::pair{"bos", tokenizer.bos}, {"eos", tokenizer.eos}, {"eot", tokenizer.eot},
-                                 {"padding", tokenizer.pad}}) {
+  for (const auto& [what, id] :
+       {std::pair{"bos", tokenizer.bos}, {"eos", tokenizer.eos}, {"eot", tokenizer.eot}, {"padding", tokenizer.pad}}) {
     if (id < -1 || id >= count)
       return invalid("the " + std::string(what) + " token is " + std::to_string(id) + "; there are " + std::to_string(count));
   }
@@ -95,9 +95,10 @@ Result<GgufMeta> GgufMeta::of(const BpeTokenizer& tokenizer, const std::string& 
   types.resize(tokenizer.tokens.size(), TokenType::kNormal);
   gguf_set_arr_data(fields.get(), "tokenizer.ggml.token_type", GGUF_TYPE_INT32, types.data(), types.size());
   set_texts(fields.get(), "tokenizer.ggml.merges", tokenizer.merges);
-  for (const auto& [key, id] :
-       {std::pair{"tokenizer.ggml.bos_token_id", tokenizer.bos}, {"tokenizer.ggml.eos_token_id", tokenizer.eos},
-        {"tokenizer.ggml.eot_token_id", tokenizer.eot}, {"tokenizer.ggml.padding_token_id", tokenizer.pad}}) {
+  for (const auto& [key, id] : {std::pair{"tokenizer.ggml.bos_token_id", tokenizer.bos},
+                                {"tokenizer.ggml.eos_token_id", tokenizer.eos},
+                                {"tokenizer.ggml.eot_token_id", tokenizer.eot},
+                                {"tokenizer.ggml.padding_token_id", tokenizer.pad}}) {
     if (id >= 0) gguf_set_val_u32(fields.get(), key, static_cast<std::uint32_t>(id));
   }
   gguf_set_val_bool(fields.get(), "tokenizer.ggml.add_bos_token", tokenizer.add_bos);

@@ -20,10 +20,10 @@ enum class TokenType : std::int32_t { kNormal = 1, kControl = 3, kUserDefined = 
 
 // A byte-level BPE as GGUF stores it. Bytes are written as GPT-2's printable characters (byte 0x20 is U+0120, "\n" is U+010A).
 struct BpeTokenizer {
-  std::string pre = "gpt-2";        // the rule that cuts text into words before merging, by llama.cpp's name
-  std::vector<std::string> tokens;  // by id; different from each other, none empty
-  std::vector<TokenType> types;     // by id; empty: all normal
-  std::vector<std::string> merges;  // "left right", best first
+  std::string pre = "gpt-2";                            // the rule that cuts text into words before merging, by llama.cpp's name
+  std::vector<std::string> tokens;                      // by id; different from each other, none empty
+  std::vector<TokenType> types;                         // by id; empty: all normal
+  std::vector<std::string> merges;                      // "left right", best first
   std::int32_t bos = -1, eos = -1, eot = -1, pad = -1;  // ids, -1: none
   bool add_bos = false;                                 // a text begins with bos
   std::string chat_template;                            // empty: none

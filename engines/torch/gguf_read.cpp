@@ -165,8 +165,7 @@ Status check_tensors(const gguf_context* header, const ModelShape& shape, const 
   }
   for (std::int64_t i = 0; i < gguf_get_n_tensors(header); ++i) {
     const std::string name = gguf_get_tensor_name(header, i);
-    if (!expected.contains(name))
-      return Status(Code::kUnsupported, path + " has a tensor this network does not know: " + name);
+    if (!expected.contains(name)) return Status(Code::kUnsupported, path + " has a tensor this network does not know: " + name);
   }
   return Status::ok();
 }

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <memory>
@@ -41,8 +42,8 @@ Status check_item(const Item& item) {
     return {Code::kInvalid, "the weights of " + item.name + " are not all finite; nothing was written"};
   if (item.type == GGML_TYPE_F32) return Status::ok();
   if (largest > kHalfMax) {
-    return {Code::kInvalid, "a weight of " + item.name + " is too large for half precision (" + std::to_string(largest) +
-                                "); write f32"};
+    return {Code::kInvalid,
+            "a weight of " + item.name + " is too large for half precision (" + std::to_string(largest) + "); write f32"};
   }
   const std::int64_t row = item.values.size(-1), block = ggml_blck_size(item.type);
   if (row % block != 0) {

@@ -4,7 +4,7 @@
 // Threads: one at a time. Holds no gradients: fill it under torch::NoGradGuard.
 #pragma once
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <cstdint>
 #include <utility>

@@ -4,7 +4,9 @@
 // Threads: one at a time. Numbers: float32 on the CPU. Errors: LibTorch throws c10::Error when shapes do not fit.
 #pragma once
 
-#include <torch/torch.h>
+#include <torch/nn/module.h>
+#include <torch/nn/pimpl.h>
+#include <torch/types.h>
 
 #include <cstdint>
 

@@ -3,10 +3,13 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Parallel.h>
 #include <dlfcn.h>
+#include <torch/nn/modules/container/modulelist.h>
+#include <torch/utils.h>
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <tuple>
 
 #include "drift/base/check.hpp"
 
@@ -51,9 +54,8 @@ torch::Tensor LlamaBlockImpl::rotate(const torch::Tensor& x, const Rotation& rot
         .flatten(-2);
   }
   const auto halves = x.chunk(2, -1);
-  return torch::cat({halves[0] * rotation.cosine - halves[1] * rotation.sine,
-                     halves[0] * rotation.sine + halves[1] * rotation.cosine},
-                    -1);
+  return torch::cat(
+      {halves[0] * rotation.cosine - halves[1] * rotation.sine, halves[0] * rotation.sine + halves[1] * rotation.cosine}, -1);
 }
 
 torch::Tensor LlamaBlockImpl::attention(const torch::Tensor& x, const Rotation& rotation, KvCache* cache, std::size_t layer) {
@@ -96,7 +98,8 @@ LlamaNetImpl::LlamaNetImpl(const ModelShape& shape) : shape_(shape) {
 
   const torch::NoGradGuard no_grad;
   const std::int64_t half = shape.head_width() / 2;
-  const torch::Tensor frequency = torch::pow(shape.rope_base, torch::arange(half, torch::kDouble) * (-1.0 / static_cast<double>(half)));
+  const torch::Tensor frequency =
+      torch::pow(shape.rope_base, torch::arange(half, torch::kDouble) * (-1.0 / static_cast<double>(half)));
   const torch::Tensor angle = torch::outer(torch::arange(shape.context, torch::kDouble), frequency);
   cosine_ = torch::cos(angle).to(torch::kFloat);
   sine_ = torch::sin(angle).to(torch::kFloat);
@@ -173,14 +176,14 @@ void LlamaNetImpl::add_adapters(std::int64_t rank, double alpha, std::uint64_t s
   const std::uint64_t before = version();
   for (torch::Tensor& parameter : parameters()) parameter.set_requires_grad(false);
   const torch::Generator generator = generator_of(seed);
-  for (const NamedMatrix& named : matrices()) named.matrix->add_adapter(rank, alpha / static_cast<double>(rank), generator);
+  for (NamedMatrix& named : matrices()) named.matrix->add_adapter(rank, alpha / static_cast<double>(rank), generator);
   version_base_ = before + 1;
 }
 
 void LlamaNetImpl::merge_adapters() {
   if (!has_adapters()) return;
   const std::uint64_t before = version();
-  for (const NamedMatrix& named : matrices()) named.matrix->merge_adapter();
+  for (NamedMatrix& named : matrices()) named.matrix->merge_adapter();
   for (torch::Tensor& parameter : parameters()) parameter.set_requires_grad(true);
   version_base_ = before + 1;
 }
@@ -198,7 +201,7 @@ LlamaNet copy_of(const LlamaNet& net) {
   const torch::NoGradGuard no_grad;
   LlamaNet copy(net->shape());
   if (net->has_adapters()) {
-    const Linear& first = net->matrices().front().matrix;
+    const Linear first = net->matrices().front().matrix;
     const std::int64_t rank = first->lora_a.size(0);
     copy->add_adapters(rank, first->lora_scale * static_cast<double>(rank), /*seed=*/0);
   }

@@ -5,8 +5,6 @@
 // Errors: LibTorch throws c10::Error on misuse; input from outside is checked before (check_shape, the file readers, TorchEngine).
 #pragma once
 
-#include <torch/torch.h>
-
 #include <cstdint>
 #include <string>
 #include <utility>

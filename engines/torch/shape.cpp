@@ -26,8 +26,7 @@ Status check_shape(const ModelShape& shape) {
   for (const Bound& bound : {Bound{"vocabulary", shape.vocab, 2, 1 << 20}, Bound{"width", shape.width, 2, 1 << 14},
                              Bound{"number of layers", shape.layers, 1, 512}, Bound{"number of heads", shape.heads, 1, 1 << 10},
                              Bound{"number of kv heads", shape.kv_heads, 1, 1 << 10},
-                             Bound{"feed-forward width", shape.ffn, 1, 1 << 16},
-                             Bound{"context", shape.context, 1, 1 << 20}}) {
+                             Bound{"feed-forward width", shape.ffn, 1, 1 << 16}, Bound{"context", shape.context, 1, 1 << 20}}) {
     if (bound.value < bound.low || bound.value > bound.high) {
       return {Code::kInvalid, std::string("the model's ") + bound.what + " is " + std::to_string(bound.value) +
                                   "; it must lie between " + std::to_string(bound.low) + " and " + std::to_string(bound.high)};
