@@ -31,10 +31,11 @@ namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
+using Clock = std::chrono::steady_clock;
 
 constexpr double kShareTarget = 0.58, kShareDraft = 0.06, kShareSamples = 0.09;  // of the time; distillation gets what is left
 constexpr std::int64_t kEvalWindows = 8;        // per domain, while training
-constexpr std::int64_t kFinalWindows = 256;     // per domain, at the end
+constexpr std::int64_t kFinalWindows = 64;      // per domain, at the end
 constexpr std::int64_t kSampleRows = 32;        // in a round
 constexpr std::int64_t kSampleRowsMax = 8'192;  // in all: more than the draft can pass over
 // How long the prompts of a round are and how hot each row is drawn; both in turn. Drafts are used from temperature 0 to 1.
@@ -312,7 +313,6 @@ torch::Tensor PairRun::sample_round(std::int64_t round) {
 Status PairRun::write_samples() {
   StageState& state = samples_state_;
   if (state.done) return Status::ok();
-  using Clock = std::chrono::steady_clock;
   const Budget limit = budget(options_.steps.samples, kShareSamples * total_seconds());
   Clock::time_point kept = Clock::now();
   const auto more = [&] {
