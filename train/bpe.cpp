@@ -170,9 +170,10 @@ Result<Vocabulary> make_vocabulary(const PieceCounts& counts, std::size_t size) 
   while (out.tokens.size() + 1 < size) {
     Pair pair = 0;
     if (!merger.best(pair))
-      return Status(Code::kInvalid, fmt::format("the text repeats too little for {} tokens: only {} could be made; give more text "
-                                                "or ask for a smaller vocabulary",
-                                                size, out.tokens.size() + 1));
+      return Status(Code::kInvalid,
+                    fmt::format("the text repeats too little for {} tokens: only {} could be made; give more text "
+                                "or ask for a smaller vocabulary",
+                                size, out.tokens.size() + 1));
     const std::string left = out.tokens[pair >> 32], right = out.tokens[pair & 0xFFFFFFFFU];
     merger.merge(pair, static_cast<std::uint32_t>(out.tokens.size()));
     out.tokens.push_back(left + right);

@@ -93,7 +93,9 @@ TEST(Vocabulary, LlamaCppCutsTextAlike) {
   for (int i = 0; i < 60; ++i) {
     text += "The tenant shall pay $" + std::to_string(i * 37 % 100) + " to the landlord; it's due, they've agreed.\n\n";
     text += "\tif (x[" + std::to_string(i) + "] != 0) { return f(x, \"\xC3\xBC\"); }\n    // na\xC3\xAFve caf\xC3\xA9\n";
-    text += "\xD0\x9F\xD1\x80\xD0\xB8\xD0\xB2\xD0\xB5\xD1\x82 \xE6\x97\xA5\xE6\x9C\xAC\xE8\xAA\x9E  \xE2\x82\xAC \xF0\x9F\x98\x80 \xC2\xA0 \xC2\xBD\n";
+    text +=
+        "\xD0\x9F\xD1\x80\xD0\xB8\xD0\xB2\xD0\xB5\xD1\x82 \xE6\x97\xA5\xE6\x9C\xAC\xE8\xAA\x9E  \xE2\x82\xAC \xF0\x9F\x98\x80 "
+        "\xC2\xA0 \xC2\xBD\n";
   }
   domain.train.push_back(text);
   auto vocabulary = vocabulary_of({domain}, 400);
@@ -106,8 +108,9 @@ TEST(Vocabulary, LlamaCppCutsTextAlike) {
   std::filesystem::remove_all(folder);
   ASSERT_TRUE(model.is_ok()) << model.status().message();
   const engine::LlamaText llama(*model);
-  for (const std::string& sample : {text, std::string(" two  spaces\r\n\r\n  and tabs\t\tx"), std::string("don't 12345 _a__b ...---"),
-                                    std::string("\xE1\x88\xB4\xE2\x80\x83z \xCC\x81\xE0\xA4\x95")}) {
+  for (const std::string& sample :
+       {text, std::string(" two  spaces\r\n\r\n  and tabs\t\tx"), std::string("don't 12345 _a__b ...---"),
+        std::string("\xE1\x88\xB4\xE2\x80\x83z \xCC\x81\xE0\xA4\x95")}) {
     auto tokens = llama.tokenize(sample, false, false);
     ASSERT_TRUE(tokens.is_ok()) << tokens.status().message();
     EXPECT_EQ(*tokens, encode_plainly(*vocabulary, sample)) << sample.substr(0, 40);

@@ -1,5 +1,7 @@
 #include "train/checkpoint.hpp"
 
+#include <torch/utils.h>
+
 #include <fmt/format.h>
 #include <xxhash.h>
 
@@ -53,7 +55,8 @@ Result<torch::Tensor> read_tensor(const std::string& path, const std::string& na
   for (const json& extent : entry["shape"]) {
     if (!extent.is_number_unsigned()) return damaged(path, "the shape of " + name);
     const std::uint64_t value = extent.get<std::uint64_t>();
-    if (value > kCheckpointBytesMax || (value != 0 && count > kCheckpointBytesMax / value)) return damaged(path, "the shape of " + name);
+    if (value > kCheckpointBytesMax || (value != 0 && count > kCheckpointBytesMax / value))
+      return damaged(path, "the shape of " + name);
     count *= value;
     shape.push_back(static_cast<std::int64_t>(value));
   }
@@ -87,7 +90,8 @@ Status write_checkpoint(const std::string& path, const json& facts, const NamedT
     const std::string_view bytes = bytes_of(dense.back());
     const bool is_int = tensor.scalar_type() == torch::kInt;
     DRIFT_CHECK(is_int || tensor.scalar_type() == torch::kFloat, "checkpoints hold float32 and int32");
-    header[name] = {{"dtype", is_int ? "I32" : "F32"}, {"shape", tensor.sizes().vec()}, {"data_offsets", {at, at + bytes.size()}}};
+    header[name] = {
+        {"dtype", is_int ? "I32" : "F32"}, {"shape", tensor.sizes().vec()}, {"data_offsets", {at, at + bytes.size()}}};
     at += bytes.size();
   }
   // safetensors' metadata are strings.
@@ -114,14 +118,16 @@ Result<Checkpoint> read_checkpoint(const std::string& path) {
   for (std::size_t i = 0; i < kLengthBytes; ++i) length |= std::uint64_t{static_cast<unsigned char>(file[i])} << (8 * i);
   if (length > kHeaderBytesMax || length > file.size() - kLengthBytes) return damaged(path, "its header does not fit");
   json header = json::parse(file.begin() + kLengthBytes, file.begin() + static_cast<std::ptrdiff_t>(kLengthBytes + length),
-                                  nullptr, /*allow_exceptions=*/false);
-  if (!header.is_object() || !header.contains("__metadata__") || !header["__metadata__"].is_object()) return damaged(path, "its header is no JSON of ours");
+                            nullptr, /*allow_exceptions=*/false);
+  if (!header.is_object() || !header.contains("__metadata__") || !header["__metadata__"].is_object())
+    return damaged(path, "its header is no JSON of ours");
   const json metadata = header["__metadata__"];
   const auto text_of = [&](const char* key) {
     return metadata.contains(key) && metadata[key].is_string() ? metadata[key].get<std::string>() : "";
   };
   if (text_of("format") != kFormat)
-    return Status(Code::kForeign, fmt::format("{} was not written by this version of drift-train; start anew with --fresh", path));
+    return Status(Code::kForeign,
+                  fmt::format("{} was not written by this version of drift-train; start anew with --fresh", path));
   const std::string_view data = std::string_view(file).substr(kLengthBytes + length);
   header["__metadata__"].erase("xxh3");
   Checksum checksum;

@@ -15,7 +15,9 @@ namespace fs = std::filesystem;
 class CheckpointFile : public ::testing::Test {
  protected:
   CheckpointFile() : path_((fs::temp_directory_path() / ("drift-checkpoint-test-" + std::to_string(::getpid()))).string()) {
-    const NamedTensors tensors{{"a", torch::arange(6, torch::kFloat).view({2, 3}).t()}, {"b", torch::tensor({1, -2}, torch::kInt)}, {"none", torch::empty({0})}};
+    const NamedTensors tensors{{"a", torch::arange(6, torch::kFloat).view({2, 3}).t()},
+                               {"b", torch::tensor({1, -2}, torch::kInt)},
+                               {"none", torch::empty({0})}};
     written_ = write_checkpoint(path_, {{"step", 7}, {"name", "x\"y"}}, tensors);
   }
   ~CheckpointFile() override { fs::remove(path_); }

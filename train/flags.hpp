@@ -23,16 +23,16 @@ T must(Result<T> result) {
 }
 
 // `out` holds the default, and must outlive the app. `open_low`: the lower bound itself is not allowed.
-inline CLI::Option* add_real(CLI::App& app, const std::string& flag, double low, double high, bool open_low, const std::string& help,
-                             double& out) {
+inline CLI::Option* add_real(CLI::App& app, const std::string& flag, double low, double high, bool open_low,
+                             const std::string& help, double& out) {
   return app
       .add_option_function<std::string>(
           flag, [=, &out](const std::string& text) { out = must(cli::parse_real(flag, text, low, high, open_low)); }, help)
       ->type_name("X");
 }
 
-inline CLI::Option* add_whole(CLI::App& app, const std::string& flag, std::int64_t low, std::int64_t high, const std::string& help,
-                              std::int64_t& out) {
+inline CLI::Option* add_whole(CLI::App& app, const std::string& flag, std::int64_t low, std::int64_t high,
+                              const std::string& help, std::int64_t& out) {
   return cli::add_int(app, flag, low, high, fmt::format("{} [{}]", help, out), [&out](std::int64_t value) { out = value; });
 }
 

@@ -12,8 +12,8 @@ namespace {
 constexpr std::int64_t kRowsAtOnce = 64;  // rows of logits held at a time: a wide vocabulary's are half a megabyte each
 
 // Labels of one row into tokens and log_p, [length * top] each.
-Status label_row(engine::Engine& target, SeqId seq, const std::int64_t* row, std::int64_t length, std::int64_t top, std::int32_t* tokens,
-                 float* log_p) {
+Status label_row(engine::Engine& target, SeqId seq, const std::int64_t* row, std::int64_t length, std::int64_t top,
+                 std::int32_t* tokens, float* log_p) {
   engine::Rows out;
   for (std::int64_t at = 0; at < length; at += kRowsAtOnce) {
     std::vector<engine::Node> nodes;

@@ -4,7 +4,7 @@
 // Threads: the engine's. Memory: 8 bytes times `top` a token. Cost: one pass of the target over the text.
 #pragma once
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <cstdint>
 #include <functional>
@@ -23,7 +23,8 @@ struct Labels {
 // Rows are int64 [rows, length + 1]; each is a text of its own. `told` hears how many rows are done and returns false to stop.
 // Requires: tokens within the engine's vocabulary, top <= that. Fails with kCancelled, kLimit (rows longer than its context), and
 // as forward.
-Result<Labels> label_rows(engine::Engine& target, const torch::Tensor& rows, std::int64_t top, const std::function<bool(std::int64_t)>& told);
+Result<Labels> label_rows(engine::Engine& target, const torch::Tensor& rows, std::int64_t top,
+                          const std::function<bool(std::int64_t)>& told);
 
 // KL(target || student) in nats a token over the labelled tokens and all others taken as one event: mean, with a gradient.
 // logits [rows, length, vocab].

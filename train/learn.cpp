@@ -1,5 +1,8 @@
 #include "train/learn.hpp"
 
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/utils.h>
+
 #include <algorithm>
 #include <array>
 #include <iterator>
@@ -11,7 +14,7 @@
 namespace drift::train {
 namespace {
 
-constexpr std::int64_t kEvalRows = 4;                // at a time: logits of more would not stay in the caches
+constexpr std::int64_t kEvalRows = 4;  // at a time: logits of more would not stay in the caches
 constexpr double kDistillationTemperatures[] = {1.0, 0.5};
 
 torch::Tensor inputs_of(const torch::Tensor& rows) { return rows.narrow(1, 0, rows.size(1) - 1); }
@@ -34,7 +37,8 @@ std::array<double, N> mean_over(const torch::Tensor& rows, int workers, F f) {
   });
   std::array<double, N> out{};
   for (std::int64_t i = 0; i < parts; ++i) {
-    const double share = static_cast<double>(std::min(kEvalRows, rows.size(0) - i * kEvalRows)) / static_cast<double>(rows.size(0));
+    const double share =
+        static_cast<double>(std::min(kEvalRows, rows.size(0) - i * kEvalRows)) / static_cast<double>(rows.size(0));
     for (std::size_t k = 0; k < N; ++k) out[k] += share * means[static_cast<std::size_t>(i)][k];
   }
   return out;
@@ -44,7 +48,7 @@ std::array<double, N> mean_over(const torch::Tensor& rows, int workers, F f) {
 
 torch::Tensor next_token_loss(engine::LlamaNet& net, const torch::Tensor& rows) {
   const torch::Tensor logits = net->forward(inputs_of(rows)).logits;
-  return torch::nn::functional::cross_entropy(logits.flatten(0, 1), rows.narrow(1, 1, rows.size(1) - 1).flatten());
+  return torch::cross_entropy_loss(logits.flatten(0, 1), rows.narrow(1, 1, rows.size(1) - 1).flatten());
 }
 
 torch::Tensor teacher_logits(engine::LlamaNet& target, const torch::Tensor& rows) {
@@ -71,8 +75,7 @@ Gradient gradient_of(const Optimiser& optimiser, const torch::Tensor& rows, int 
   std::vector<double> losses(static_cast<std::size_t>(workers));
   run_workers(workers, [&](int worker) {
     const auto w = static_cast<std::size_t>(worker);
-    const torch::Tensor part =
-        loss(shares[w]) * (static_cast<double>(shares[w].size(0)) / static_cast<double>(rows.size(0)));
+    const torch::Tensor part = loss(shares[w]) * (static_cast<double>(shares[w].size(0)) / static_cast<double>(rows.size(0)));
     losses[w] = part.item<double>();
     gradients[w] = torch::autograd::grad({part}, parameters);
   });

@@ -3,7 +3,7 @@
 // Rows are int64 [count, length + 1]: inputs, and one more token to predict.
 #pragma once
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <cstdint>
 #include <functional>

@@ -1,6 +1,7 @@
 #include "train/learn.hpp"
 
 #include <gtest/gtest.h>
+#include <torch/utils.h>
 
 #include "train/sampling.hpp"
 

@@ -1,5 +1,7 @@
 #include "train/optimiser.hpp"
 
+#include <torch/utils.h>
+
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -50,7 +52,8 @@ void Optimiser::step_one(std::size_t i, torch::Tensor& gradient, double scale) {
     slot.first.mul_(rates_.momentum).add_(gradient);
     const torch::Tensor update = orthogonalised(gradient.add_(slot.first, rates_.momentum));
     const double rate = rates_.muon * scale;
-    const double shape = std::sqrt(std::max(1.0, static_cast<double>(parameter.size(0)) / static_cast<double>(parameter.size(1))));
+    const double shape =
+        std::sqrt(std::max(1.0, static_cast<double>(parameter.size(0)) / static_cast<double>(parameter.size(1))));
     if (rates_.weight_decay > 0) parameter.mul_(1 - rate * rates_.weight_decay);
     parameter.add_(update, -rate * shape);
     return;

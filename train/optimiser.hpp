@@ -5,7 +5,7 @@
 // on their number. Memory: one copy of the matrices, two of the rest.
 #pragma once
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <cstdint>
 #include <string>

@@ -1,6 +1,7 @@
 #include "train/optimiser.hpp"
 
 #include <gtest/gtest.h>
+#include <torch/utils.h>
 
 namespace drift::train {
 namespace {
@@ -9,7 +10,8 @@ TEST(Muon, MakesSingularValuesAboutOne) {
   torch::manual_seed(1);
   for (const auto& [rows, columns] : {std::pair<int, int>{32, 32}, {96, 32}, {32, 96}}) {
     // Singular values from 1 down to 0.03.
-    const torch::Tensor x = torch::randn({rows, 32}).mm(torch::diag(torch::logspace(0, -1.5, 32))).mm(torch::randn({32, columns}));
+    const torch::Tensor x =
+        torch::randn({rows, 32}).mm(torch::diag(torch::logspace(0, -1.5, 32))).mm(torch::randn({32, columns}));
     const torch::Tensor values = std::get<1>(torch::svd(orthogonalised(x)));
     EXPECT_LT(values.max().item<double>(), 1.3);
     EXPECT_GT(values.median().item<double>(), 0.6);
@@ -43,7 +45,8 @@ TEST(Optimiser, DoesNotDependOnItsWorkers) {
     one.step(for_one, 0.5, 1);
     two.step(for_two, 0.5, 2);
   }
-  for (const auto& item : a->named_parameters()) EXPECT_TRUE(torch::equal(item.value(), b->named_parameters()[item.key()])) << item.key();
+  for (const auto& item : a->named_parameters())
+    EXPECT_TRUE(torch::equal(item.value(), b->named_parameters()[item.key()])) << item.key();
 }
 
 TEST(Optimiser, GoesOnFromItsState) {

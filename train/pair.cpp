@@ -34,15 +34,15 @@ using nlohmann::json;
 using Clock = std::chrono::steady_clock;
 
 constexpr double kShareTarget = 0.58, kShareDraft = 0.06, kShareSamples = 0.09;  // of the time; distillation gets what is left
-constexpr std::int64_t kEvalWindows = 8;        // per domain, while training
-constexpr std::int64_t kFinalWindows = 64;      // per domain, at the end
-constexpr std::int64_t kSampleRows = 32;        // in a round
-constexpr std::int64_t kSampleRowsMax = 8'192;  // in all: more than the draft can pass over
+constexpr std::int64_t kEvalWindows = 8;                                         // per domain, while training
+constexpr std::int64_t kFinalWindows = 64;                                       // per domain, at the end
+constexpr std::int64_t kSampleRows = 32;                                         // in a round
+constexpr std::int64_t kSampleRowsMax = 8'192;                                   // in all: more than the draft can pass over
 // How long the prompts of a round are and how hot each row is drawn; both in turn. Drafts are used from temperature 0 to 1.
 constexpr std::int64_t kPromptTokens[] = {16, 64, 192};
 constexpr double kSampleTemperatures[] = {0.3, 0.5, 0.5, 1.0};
-constexpr std::uint64_t kSeedTarget = 0, kSeedDraft = 1, kSeedTargetRows = 2, kSeedDraftRows = 3, kSeedPrompts = 4, kSeedSamples = 5,
-                        kSeedDistilText = 6, kSeedDistilSamples = 7;
+constexpr std::uint64_t kSeedTarget = 0, kSeedDraft = 1, kSeedTargetRows = 2, kSeedDraftRows = 3, kSeedPrompts = 4,
+                        kSeedSamples = 5, kSeedDistilText = 6, kSeedDistilSamples = 7;
 constexpr std::uint64_t kSeedStride = 1'000;  // between the uses above: windows take several seeds in a row
 
 json shape_json(const engine::ModelShape& shape) {
@@ -128,8 +128,9 @@ Status PairRun::prepare() {
   }
   const auto at = std::find(options_.domains.begin(), options_.domains.end(), options_.general);
   if (at == options_.domains.end())
-    return {Code::kInvalid, fmt::format("the draft learns the domain '{}', which is not among the texts in {}; name one with --general",
-                                        options_.general, options_.data)};
+    return {Code::kInvalid,
+            fmt::format("the draft learns the domain '{}', which is not among the texts in {}; name one with --general",
+                        options_.general, options_.data)};
   general_ = static_cast<std::size_t>(at - options_.domains.begin());
   for (const auto& [name, weight] : options_.weights)
     if (std::find(options_.domains.begin(), options_.domains.end(), name) == options_.domains.end())
@@ -142,9 +143,8 @@ Status PairRun::prepare() {
   json texts = json::object();
   for (const Domain& domain : domains_) {
     const auto weight = options_.weights.find(domain.name);
-    texts[domain.name] = {{"bytes", domain.bytes},
-                          {"sha256", domain.sha256},
-                          {"weight", weight == options_.weights.end() ? 1.0 : weight->second}};
+    texts[domain.name] = {
+        {"bytes", domain.bytes}, {"sha256", domain.sha256}, {"weight", weight == options_.weights.end() ? 1.0 : weight->second}};
   }
   for (engine::ModelShape* shape : {&options_.target, &options_.draft}) {
     shape->vocab = options_.vocab;
@@ -153,20 +153,21 @@ Status PairRun::prepare() {
     DRIFT_TRY(engine::check_shape(*shape));
   }
   const Rates& rates = options_.rates;
-  recipe_ = {{"texts", texts},
-             {"general", options_.general},
-             {"target", shape_json(options_.target)},
-             {"draft", shape_json(options_.draft)},
-             {"window", options_.length},
-             {"rows", options_.rows},
-             {"context", options_.context},
-             {"seed", options_.seed},
-             {"rates", {{"muon", rates.muon}, {"adam", rates.adam}, {"momentum", rates.momentum}, {"weight_decay", rates.weight_decay}}},
-             {"steps", by_time() ? json("by the clock")
-                                 : json{{"target", options_.steps.target},
-                                        {"draft", options_.steps.draft},
-                                        {"samples", options_.steps.samples},
-                                        {"distil", options_.steps.distil}}}};
+  recipe_ = {
+      {"texts", texts},
+      {"general", options_.general},
+      {"target", shape_json(options_.target)},
+      {"draft", shape_json(options_.draft)},
+      {"window", options_.length},
+      {"rows", options_.rows},
+      {"context", options_.context},
+      {"seed", options_.seed},
+      {"rates", {{"muon", rates.muon}, {"adam", rates.adam}, {"momentum", rates.momentum}, {"weight_decay", rates.weight_decay}}},
+      {"steps", by_time() ? json("by the clock")
+                          : json{{"target", options_.steps.target},
+                                 {"draft", options_.steps.draft},
+                                 {"samples", options_.steps.samples},
+                                 {"distil", options_.steps.distil}}}};
   cli::write_out(fmt::format("vocabulary: {} tokens from {} domains\n", options_.vocab, domains_.size()));
   DRIFT_ASSIGN(const Vocabulary vocabulary, vocabulary_of(domains_, static_cast<std::size_t>(options_.vocab)));
   DRIFT_ASSIGN(target_meta_, meta_of(vocabulary, "drift built-in target"));
@@ -196,9 +197,10 @@ Status PairRun::resume() {
   DRIFT_ASSIGN(const Checkpoint checkpoint, read_checkpoint(path));
   const auto facts = [&](const char* key) { return checkpoint.facts.value(key, json::object()); };
   if (facts("recipe") != recipe_)
-    return {Code::kForeign, fmt::format("{} was made with another recipe (they differ in: {}); give the same options and texts, another "
-                                        "folder, or --fresh to start anew",
-                                        path, first_difference(recipe_, facts("recipe")))};
+    return {Code::kForeign,
+            fmt::format("{} was made with another recipe (they differ in: {}); give the same options and texts, another "
+                        "folder, or --fresh to start anew",
+                        path, first_difference(recipe_, facts("recipe")))};
   DRIFT_ASSIGN(target_state_, StageState::from(facts("target")));
   DRIFT_ASSIGN(draft_state_, StageState::from(facts("draft")));
   DRIFT_ASSIGN(samples_state_, StageState::from(facts("samples")));
@@ -240,7 +242,8 @@ Status PairRun::keep(const NamedTensors& best) const {
   append(target_optimiser_->state(), "target_optimiser.");
   append(draft_optimiser_->state(), "draft_optimiser.");
   append(best, "");
-  for (std::size_t round = 0; round < sampled_.size(); ++round) all.emplace_back(fmt::format("samples.{}", round), sampled_[round]);
+  for (std::size_t round = 0; round < sampled_.size(); ++round)
+    all.emplace_back(fmt::format("samples.{}", round), sampled_[round]);
   return write_checkpoint(file("checkpoint.safetensors"), facts, all);
 }
 
@@ -403,7 +406,8 @@ json PairRun::held_out(engine::LlamaNet& net) {
 
 Status PairRun::write() {
   json files = json::object();
-  const auto write_file = [&](const std::string& name, const engine::LlamaNet& net, const engine::GgufMeta& meta, engine::GgufType type) -> Status {
+  const auto write_file = [&](const std::string& name, const engine::LlamaNet& net, const engine::GgufMeta& meta,
+                              engine::GgufType type) -> Status {
     DRIFT_TRY(engine::write_gguf(file(name), net, meta, type));
     DRIFT_ASSIGN(const std::string sha256, cli::file_sha256(file(name)));
     files[name] = {{"bytes", fs::file_size(file(name))}, {"sha256", sha256}};
@@ -417,7 +421,8 @@ Status PairRun::write() {
   }
   const json held = {{"target", held_out(target_)}, {"draft", held_out(draft_)}};
   json tokens = json::object();
-  for (const Stream& stream : streams_) tokens[stream.domain] = {{"train", stream.train.size()}, {"held_out", stream.held_out.size()}};
+  for (const Stream& stream : streams_)
+    tokens[stream.domain] = {{"train", stream.train.size()}, {"held_out", stream.held_out.size()}};
   const auto stage = [&](const StageState& state, std::int64_t tokens_a_step) {
     return json{{"steps", state.step},
                 {"tokens", state.step * tokens_a_step},
@@ -425,25 +430,26 @@ Status PairRun::write() {
                 {"evaluations", state.evaluations}};
   };
   const std::int64_t step_tokens = options_.rows * options_.length;
-  const json out = {{"format", "drift-pair-1"},
-                    {"program", fmt::format("drift-train {} ({})", version(), commit())},
-                    {"recipe", recipe_},
-                    {"tokens", tokens},
-                    {"stages",
-                     {{"target", stage(target_state_, step_tokens)},
-                      {"draft", stage(draft_state_, step_tokens)},
-                      {"samples", stage(samples_state_, kSampleRows * (options_.length + 1))},
-                      {"distil", stage(distil_state_, step_tokens)}}},
-                    {"threads", options_.threads},
-                    {"held_out", held},
-                    {"files", files},
-                    {"draft_saw", fmt::format("the text of '{}' and what the target wrote after it; of the other domains nothing but the "
-                                              "vocabulary, which all domains share",
-                                              options_.general)}};
+  const json out = {
+      {"format", "drift-pair-1"},
+      {"program", fmt::format("drift-train {} ({})", version(), commit())},
+      {"recipe", recipe_},
+      {"tokens", tokens},
+      {"stages",
+       {{"target", stage(target_state_, step_tokens)},
+        {"draft", stage(draft_state_, step_tokens)},
+        {"samples", stage(samples_state_, kSampleRows * (options_.length + 1))},
+        {"distil", stage(distil_state_, step_tokens)}}},
+      {"threads", options_.threads},
+      {"held_out", held},
+      {"files", files},
+      {"draft_saw", fmt::format("the text of '{}' and what the target wrote after it; of the other domains nothing but the "
+                                "vocabulary, which all domains share",
+                                options_.general)}};
   DRIFT_TRY(cli::write_file_atomically(file("recipe.json"), out.dump(1) + "\n", {}));
   for (const auto& [domain, result] : held["target"].items())
-    cli::write_out(fmt::format("{}: perplexity of text held out: target {:.1f}, draft {:.1f}\n", domain, result["perplexity"].get<double>(),
-                               held["draft"][domain]["perplexity"].get<double>()));
+    cli::write_out(fmt::format("{}: perplexity of text held out: target {:.1f}, draft {:.1f}\n", domain,
+                               result["perplexity"].get<double>(), held["draft"][domain]["perplexity"].get<double>()));
   for (const auto& [name, facts] : files.items())
     cli::write_out(fmt::format("{}: {:.2f} MB\n", file(name), facts["bytes"].get<double>() / 1e6));
   return Status::ok();
@@ -452,7 +458,8 @@ Status PairRun::write() {
 Status make_folder(const std::string& path) {
   std::error_code error;
   fs::create_directories(path, error);
-  if (!fs::is_directory(path)) return {Code::kIo, fmt::format("cannot make the folder {}: {}", path, error ? error.message() : "a file is in its place")};
+  if (!fs::is_directory(path))
+    return {Code::kIo, fmt::format("cannot make the folder {}: {}", path, error ? error.message() : "a file is in its place")};
   return Status::ok();
 }
 

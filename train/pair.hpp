@@ -24,10 +24,10 @@ struct StageSteps {
 };
 
 struct PairOptions {
-  std::string data;                      // folder of DOMAIN.txt
-  std::string out;                       // folder, made if missing
-  std::string general = "general";       // the domain the draft learns
-  std::vector<std::string> domains;      // empty: all in the folder
+  std::string data;                       // folder of DOMAIN.txt
+  std::string out;                        // folder, made if missing
+  std::string general = "general";        // the domain the draft learns
+  std::vector<std::string> domains;       // empty: all in the folder
   std::map<std::string, double> weights;  // of a domain's text in the target's epochs; 1 if not named
   std::int64_t vocab = 2'048;
   engine::ModelShape target, draft;  // width, layers, heads, ffn; the rest is set by make_pair()

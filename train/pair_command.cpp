@@ -43,9 +43,10 @@ Status check_budget(const PairOptions& options) {
   const bool all = steps.target > 0 && steps.draft > 0 && steps.samples > 0 && steps.distil > 0;
   if (options.minutes > 0 && any) return {Code::kInvalid, "--time-budget and --steps-... exclude each other"};
   if (options.minutes > 0 || all) return Status::ok();
-  return {Code::kInvalid, any ? "--steps-target, --steps-draft, --steps-samples and --steps-distil go together: give all four"
-                              : "say how long to train: --time-budget MINUTES, or --steps-target, --steps-draft, --steps-samples and "
-                                "--steps-distil"};
+  return {Code::kInvalid,
+          any ? "--steps-target, --steps-draft, --steps-samples and --steps-distil go together: give all four"
+              : "say how long to train: --time-budget MINUTES, or --steps-target, --steps-draft, --steps-samples and "
+                "--steps-distil"};
 }
 
 }  // namespace
@@ -54,7 +55,9 @@ void add_pair_command(CLI::App& app, int& exit_code) {
   CLI::App* command = app.add_subcommand("pair", "make a target and a draft from plain text");
   const auto options = std::make_shared<PairOptions>(default_pair_options());
   cli::add_text(*command, "--data", "FOLDER", "the texts: one DOMAIN.txt for each domain, UTF-8", options->data)->required();
-  cli::add_text(*command, "--out", "FOLDER", "where checkpoint, models and recipe go; an unfinished run there goes on", options->out)->required();
+  cli::add_text(*command, "--out", "FOLDER", "where checkpoint, models and recipe go; an unfinished run there goes on",
+                options->out)
+      ->required();
   command
       ->add_option_function<std::string>(
           "--domains", [options](const std::string& text) { options->domains = names_of("--domains", text); },
@@ -76,7 +79,8 @@ void add_pair_command(CLI::App& app, int& exit_code) {
       ->type_name("DOMAIN=X")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  add_real(*command, "--time-budget", 0, 10'000, true, "minutes of training in all, shared out over the stages", options->minutes);
+  add_real(*command, "--time-budget", 0, 10'000, true, "minutes of training in all, shared out over the stages",
+           options->minutes);
   add_whole(*command, "--steps-target", 1, 10'000'000, "or: steps of the target", options->steps.target);
   add_whole(*command, "--steps-draft", 1, 10'000'000, "steps of the draft on text", options->steps.draft);
   add_whole(*command, "--steps-samples", 2, 256, "rounds of 32 texts that the target writes", options->steps.samples);
@@ -87,14 +91,17 @@ void add_pair_command(CLI::App& app, int& exit_code) {
   add_whole(*command, "--window", 16, 4'096, "tokens of a training window", options->length);
   add_whole(*command, "--rows", 2, 1'024, "windows a step", options->rows);
   add_whole(*command, "--context", 32, 1 << 17, "tokens the models say they can hold", options->context);
-  add_real(*command, "--rate-muon", 0, 1, true, fmt::format("learning rate of matrices [{}]", options->rates.muon), options->rates.muon);
-  add_real(*command, "--rate-adam", 0, 1, true, fmt::format("learning rate of embeddings and norms [{}]", options->rates.adam), options->rates.adam);
+  add_real(*command, "--rate-muon", 0, 1, true, fmt::format("learning rate of matrices [{}]", options->rates.muon),
+           options->rates.muon);
+  add_real(*command, "--rate-adam", 0, 1, true, fmt::format("learning rate of embeddings and norms [{}]", options->rates.adam),
+           options->rates.adam);
   add_run_options(*command, options->seed, options->threads, options->keep_seconds, options->fresh);
   command->add_flag("--f32", options->f32, "write the models in float32 as well");
   command->callback([options, &exit_code] {
     Status status = check_budget(*options);
     if (status.is_ok() && options->context < options->length + 1)
-      status = {Code::kInvalid, fmt::format("--context {} is too short for --window {}; it must be larger", options->context, options->length)};
+      status = {Code::kInvalid,
+                fmt::format("--context {} is too short for --window {}; it must be larger", options->context, options->length)};
     if (status.is_ok()) status = make_pair(*options);
     if (!status.is_ok()) exit_code = cli::fail(status);
   });

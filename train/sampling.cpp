@@ -1,6 +1,7 @@
 #include "train/sampling.hpp"
 
 #include <ATen/CPUGeneratorImpl.h>
+#include <torch/utils.h>
 
 #include "drift/base/check.hpp"
 

@@ -1,7 +1,7 @@
 // sampling.hpp - text that the target itself writes, for the draft to learn from: the states it will be asked about.
 #pragma once
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <cstdint>
 #include <vector>

@@ -29,8 +29,9 @@ std::string shape_line(const char* name, const json& shape) {
 }
 
 std::string stage_line(const char* name, const json& stage) {
-  std::string line = fmt::format("{}: {} {}, {:.1f} min", name, stage.at("steps").get<std::int64_t>(),
-                                 std::string_view(name) == "samples" ? "rounds" : "steps", stage.at("seconds").get<double>() / 60);
+  std::string line =
+      fmt::format("{}: {} {}, {:.1f} min", name, stage.at("steps").get<std::int64_t>(),
+                  std::string_view(name) == "samples" ? "rounds" : "steps", stage.at("seconds").get<double>() / 60);
   if (const json& evaluations = stage.at("evaluations"); !evaluations.empty()) {
     line += "; text held out at the end:";
     for (const auto& [key, value] : evaluations.back().items())
@@ -63,7 +64,8 @@ Result<std::string> describe_folder(const std::string& folder) {
     return describe_recipe(json::parse(text, nullptr, /*allow_exceptions=*/false));
   }
   if (!fs::exists(checkpoint_path, error))
-    return Status(Code::kNotFound, fmt::format("{} holds neither recipe.json nor checkpoint.safetensors; name the --out of a pair", folder));
+    return Status(Code::kNotFound,
+                  fmt::format("{} holds neither recipe.json nor checkpoint.safetensors; name the --out of a pair", folder));
   DRIFT_ASSIGN(const Checkpoint checkpoint, read_checkpoint(checkpoint_path.string()));
   return describe_checkpoint(checkpoint.facts);
 }
@@ -77,12 +79,13 @@ Result<std::string> describe_recipe(const json& all) {
     for (const char* name : kStages) out += stage_line(name, all.at("stages").at(name));
     out += fmt::format("{:<14} {:>12} {:>18} {:>17}\n", "text held out", "tokens", "target perplexity", "draft perplexity");
     for (const auto& [domain, target] : all.at("held_out").at("target").items())
-      out += fmt::format("{:<14} {:>12} {:>18.2f} {:>17.2f}\n", text::printable(domain, text::kQuoteMax), target.at("tokens").get<std::int64_t>(),
-                         target.at("perplexity").get<double>(),
+      out += fmt::format("{:<14} {:>12} {:>18.2f} {:>17.2f}\n", text::printable(domain, text::kQuoteMax),
+                         target.at("tokens").get<std::int64_t>(), target.at("perplexity").get<double>(),
                          all.at("held_out").at("draft").at(domain).at("perplexity").get<double>());
     for (const auto& [name, file] : all.at("files").items())
-      out += fmt::format("{}: {:.2f} MB, sha256 {}\n", text::printable(name, text::kQuoteMax), file.at("bytes").get<double>() / 1e6,
-                         text::printable(file.at("sha256").get<std::string>(), text::kQuoteMax));
+      out +=
+          fmt::format("{}: {:.2f} MB, sha256 {}\n", text::printable(name, text::kQuoteMax), file.at("bytes").get<double>() / 1e6,
+                      text::printable(file.at("sha256").get<std::string>(), text::kQuoteMax));
     return out;
   });
 }

@@ -1,5 +1,7 @@
 #include "train/stage.hpp"
 
+#include <torch/utils.h>
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -22,8 +24,8 @@ constexpr double kBetter = 1e-4;     // nats by which a score must fall to count
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 double progress_of(const Budget& budget, const StageState& state) {
-  const double part = budget.steps > 0 ? static_cast<double>(state.step) / static_cast<double>(budget.steps)
-                                       : state.seconds / budget.seconds;
+  const double part =
+      budget.steps > 0 ? static_cast<double>(state.step) / static_cast<double>(budget.steps) : state.seconds / budget.seconds;
   return std::min(part, 1.0);
 }
 
@@ -136,7 +138,8 @@ Status run_stage(const Stage& stage, StageState& state, NamedTensors best, doubl
     const torch::Tensor rows = stage.rows(state.step);
     Gradient gradient = gradient_of(*stage.optimiser, rows, stage.workers, stage.loss);
     if (!std::isfinite(gradient.loss))
-      return {Code::kInternal, fmt::format("{}: the loss is not finite after {} steps; use smaller rates", stage.name, state.step)};
+      return {Code::kInternal,
+              fmt::format("{}: the loss is not finite after {} steps; use smaller rates", stage.name, state.step)};
     stage.optimiser->step(gradient.of, rate_scale(before, state.step), stage.workers);
     ++state.step;
     state.seconds += seconds_since(start);
@@ -144,17 +147,20 @@ Status run_stage(const Stage& stage, StageState& state, NamedTensors best, doubl
 
     const Clock::time_point evaluating = Clock::now();
     const double after = progress_of(stage.budget, state);
-    if (after >= 1 || std::floor(after * stage.evaluations) > std::floor(before * stage.evaluations)) ended = evaluate(stage, state, best);
+    if (after >= 1 || std::floor(after * stage.evaluations) > std::floor(before * stage.evaluations))
+      ended = evaluate(stage, state, best);
     state.seconds += seconds_since(evaluating);
     if (cli::interrupted()) {
       DRIFT_TRY(keep(best));
-      return {Code::kCancelled, fmt::format("interrupted in stage {} after {} steps; the same command goes on", stage.name, state.step)};
+      return {Code::kCancelled,
+              fmt::format("interrupted in stage {} after {} steps; the same command goes on", stage.name, state.step)};
     }
     if (seconds_since(kept) < keep_seconds) continue;
     DRIFT_TRY(keep(best));
     kept = Clock::now();
   }
-  if (ended) cli::write_out(fmt::format("{}: ended early, text held out was predicted best at {:.4f}\n", stage.name, state.score));
+  if (ended)
+    cli::write_out(fmt::format("{}: ended early, text held out was predicted best at {:.4f}\n", stage.name, state.score));
   if (!best.empty()) copy_into(best, weights_of(stage.net, "best."));
   state.done = true;
   return keep({});

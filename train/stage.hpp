@@ -5,7 +5,7 @@
 // Threads: one; it uses `workers` more inside a step.
 #pragma once
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <cstdint>
 #include <functional>
@@ -45,7 +45,7 @@ struct Stage {
   std::string name;
   engine::LlamaNet net{nullptr};
   Optimiser* optimiser = nullptr;
-  std::function<torch::Tensor(std::int64_t step)> rows;            // int64 [rows, length + 1]
+  std::function<torch::Tensor(std::int64_t step)> rows;           // int64 [rows, length + 1]
   std::function<torch::Tensor(const torch::Tensor& share)> loss;  // called on several threads at once
   std::function<Evaluation()> evaluate;
   Budget budget;

@@ -51,7 +51,8 @@ Result<Domain> read_text(const std::string& path) {
   DRIFT_ASSIGN(const std::string text, cli::read_text_file(path, kTextBytesMax));
   if (text.empty()) return Status(Code::kInvalid, path + " is empty; it needs text to learn from");
   if (text.size() < kTextBytesMin)
-    return Status(Code::kLimit, fmt::format("{} has {} bytes; at least {} are needed to learn anything", path, text.size(), kTextBytesMin));
+    return Status(Code::kLimit,
+                  fmt::format("{} has {} bytes; at least {} are needed to learn anything", path, text.size(), kTextBytesMin));
   if (const std::size_t valid = text::valid_prefix(text); valid < text.size())
     return Status(Code::kInvalid, fmt::format("{} is not UTF-8: byte {} is wrong; convert it first", path, valid));
   Domain domain;
@@ -85,7 +86,8 @@ Result<std::vector<std::string>> domains_in(const std::string& folder) {
   for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
     if (at->path().extension() != ".txt") continue;
     if (names.size() == kDomainsMax)
-      return Status(Code::kLimit, fmt::format("{} has more than {} texts; name those to use with --domains", folder, kDomainsMax));
+      return Status(Code::kLimit,
+                    fmt::format("{} has more than {} texts; name those to use with --domains", folder, kDomainsMax));
     names.push_back(at->path().stem().string());
   }
   if (error) return Status(Code::kIo, fmt::format("cannot list {}: {}", folder, error.message()));

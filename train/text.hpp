@@ -21,7 +21,7 @@ inline constexpr std::size_t kChunkBytesMax = 8'192;  // or here, at the end of 
 inline constexpr unsigned kHeldOutOneIn = 20;         // chunks
 
 struct Domain {
-  std::string name;  // the file's, without ".txt"
+  std::string name;                          // the file's, without ".txt"
   std::vector<std::string> train, held_out;  // chunks, in the order of the file
   std::size_t bytes = 0;                     // of the file
   std::string sha256;                        // of the file, in hexadecimal

@@ -15,16 +15,21 @@ namespace fs = std::filesystem;
 
 class TextFolder : public ::testing::Test {
  protected:
-  TextFolder() : folder_(fs::temp_directory_path() / ("drift-text-test-" + std::to_string(::getpid()))) { fs::create_directories(folder_); }
+  TextFolder() : folder_(fs::temp_directory_path() / ("drift-text-test-" + std::to_string(::getpid()))) {
+    fs::create_directories(folder_);
+  }
   ~TextFolder() override { fs::remove_all(folder_); }
-  void write(const std::string& name, const std::string& content) { std::ofstream(folder_ / (name + ".txt"), std::ios::binary) << content; }
+  void write(const std::string& name, const std::string& content) {
+    std::ofstream(folder_ / (name + ".txt"), std::ios::binary) << content;
+  }
   Result<Domain> read(const std::string& name) { return read_domain(folder_.string(), name); }
   fs::path folder_;
 };
 
 std::string paragraphs(int count) {
   std::string text;
-  for (int i = 0; i < count; ++i) text += "Paragraph " + std::to_string(i) + " says something of its own, number " + std::to_string(i * i) + ".\n\n";
+  for (int i = 0; i < count; ++i)
+    text += "Paragraph " + std::to_string(i) + " says something of its own, number " + std::to_string(i * i) + ".\n\n";
   return text;
 }
 

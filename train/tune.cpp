@@ -1,6 +1,7 @@
 #include "train/tune.hpp"
 
 #include <fmt/format.h>
+#include <torch/utils.h>
 
 #include <algorithm>
 #include <chrono>
@@ -31,11 +32,11 @@ using nlohmann::json;
 using Clock = std::chrono::steady_clock;
 
 constexpr double kRateWhole = 0.001, kRateAdapter = 0.0005;
-constexpr double kAlphaOverRank = 2;      // of adapters: alpha is twice the rank
-constexpr double kShareLabels = 0.45;     // of the time
+constexpr double kAlphaOverRank = 2;   // of adapters: alpha is twice the rank
+constexpr double kShareLabels = 0.45;  // of the time
 constexpr std::int64_t kHeldOutRows = 8;
-constexpr int kEvaluations = 8;  // each passes over the rows held out: dear with a large draft
-constexpr std::int64_t kRowsAtOnce = 4;   // labelled between two looks at the clock
+constexpr int kEvaluations = 8;          // each passes over the rows held out: dear with a large draft
+constexpr std::int64_t kRowsAtOnce = 4;  // labelled between two looks at the clock
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
@@ -84,7 +85,8 @@ Status Tuning::prepare() {
     if (const auto same = engine::check_same_vocabulary(*target_, *vocabulary); !same.is_ok()) return same.status();
   }
   DRIFT_ASSIGN(student_, engine::read_gguf(student_path()));
-  for (const std::int64_t context : {student_->net->shape().context, target_ ? static_cast<std::int64_t>(target_->trained_context()) : options_.length})
+  for (const std::int64_t context :
+       {student_->net->shape().context, target_ ? static_cast<std::int64_t>(target_->trained_context()) : options_.length})
     if (options_.length > context)
       return {Code::kLimit, fmt::format("--window {} is longer than a model's context of {} tokens", options_.length, context)};
   DRIFT_ASSIGN(const Stream stream, tokenized(domain, vocabulary, options_.length, 1));
@@ -92,20 +94,30 @@ Status Tuning::prepare() {
 
   const torch::Tensor held_out = held_out_windows(stream, options_.length, kHeldOutRows);
   if (held_out.size(1) != options_.length + 1)
-    return {Code::kLimit, fmt::format("the text held out of {} has {} tokens, less than one window of {}; give more text", options_.text,
-                                      stream.held_out.size(), options_.length)};
+    return {Code::kLimit, fmt::format("the text held out of {} has {} tokens, less than one window of {}; give more text",
+                                      options_.text, stream.held_out.size(), options_.length)};
   Windows windows({&stream}, options_.length, options_.seed);
   const std::int64_t most = std::max<std::int64_t>(options_.rows, options_.tokens / options_.length);
   const std::int64_t used = std::min(most, static_cast<std::int64_t>(windows.epoch_windows()));
   held_out_ = held_out.size(0);
   rows_ = torch::cat({held_out, windows.take(0, used)});
   if (options_.rate == 0) options_.rate = options_.rank > 0 ? kRateAdapter : kRateWhole;
-  recipe_ = {{"student", student_sha256}, {"target", target_sha256},  {"text", domain.sha256},   {"rank", options_.rank},
-             {"window", options_.length}, {"rows", options_.rows},    {"tokens", options_.tokens}, {"rate", options_.rate},
-             {"seed", options_.seed},     {"distils", distils()},     {"steps", by_time() ? json("by the clock") : json(options_.steps)}};
-  if (options_.rank > 0) student_->net->add_adapters(options_.rank, kAlphaOverRank * static_cast<double>(options_.rank), options_.seed);
+  recipe_ = {{"student", student_sha256},
+             {"target", target_sha256},
+             {"text", domain.sha256},
+             {"rank", options_.rank},
+             {"window", options_.length},
+             {"rows", options_.rows},
+             {"tokens", options_.tokens},
+             {"rate", options_.rate},
+             {"seed", options_.seed},
+             {"distils", distils()},
+             {"steps", by_time() ? json("by the clock") : json(options_.steps)}};
+  if (options_.rank > 0)
+    student_->net->add_adapters(options_.rank, kAlphaOverRank * static_cast<double>(options_.rank), options_.seed);
   optimiser_.emplace(student_->net, Rates{.adam = options_.rate}, /*all_adam=*/true);
-  cli::write_out(fmt::format("{}: {} windows of {} tokens to learn from, {} held out\n", options_.text, used, options_.length, held_out_));
+  cli::write_out(
+      fmt::format("{}: {} windows of {} tokens to learn from, {} held out\n", options_.text, used, options_.length, held_out_));
   return Status::ok();
 }
 
@@ -114,14 +126,17 @@ Status Tuning::resume() {
   if (options_.fresh || !fs::exists(checkpoint_path_, error)) return Status::ok();
   DRIFT_ASSIGN(const Checkpoint checkpoint, read_checkpoint(checkpoint_path_));
   if (checkpoint.facts.value("recipe", json()) != recipe_)
-    return {Code::kForeign, fmt::format("{} was made with other models, text or options; give the same, another --out, or --fresh to start "
-                                        "anew",
-                                        checkpoint_path_)};
+    return {Code::kForeign,
+            fmt::format("{} was made with other models, text or options; give the same, another --out, or --fresh to start "
+                        "anew",
+                        checkpoint_path_)};
   DRIFT_ASSIGN(state_, StageState::from(checkpoint.facts.value("training", json())));
   label_seconds_ = checkpoint.facts.value("label_seconds", 0.0);
   if (const std::int64_t count = checkpoint.facts.value("labelled", std::int64_t{0}); count > 0) {
-    if (count > rows_.size(0)) return {Code::kCorrupt, checkpoint_path_ + " labels more windows than there are; start anew with --fresh"};
-    Labels labels{torch::empty({count, options_.length, kLabelTop}, torch::kInt), torch::empty({count, options_.length, kLabelTop})};
+    if (count > rows_.size(0))
+      return {Code::kCorrupt, checkpoint_path_ + " labels more windows than there are; start anew with --fresh"};
+    Labels labels{torch::empty({count, options_.length, kLabelTop}, torch::kInt),
+                  torch::empty({count, options_.length, kLabelTop})};
     DRIFT_TRY(checkpoint.restore("labels.tokens", labels.tokens));
     DRIFT_TRY(checkpoint.restore("labels.log_p", labels.log_p));
     labels_ = std::move(labels);
@@ -146,7 +161,8 @@ Status Tuning::keep(const NamedTensors& best) const {
     all.emplace_back("labels.tokens", labels_->tokens);
     all.emplace_back("labels.log_p", labels_->log_p);
   }
-  const json facts = {{"recipe", recipe_}, {"training", state_.json()}, {"label_seconds", label_seconds_}, {"labelled", labelled()}};
+  const json facts = {
+      {"recipe", recipe_}, {"training", state_.json()}, {"label_seconds", label_seconds_}, {"labelled", labelled()}};
   return write_checkpoint(checkpoint_path_, facts, all);
 }
 
@@ -223,20 +239,24 @@ Status Tuning::train() {
     const double mean = std::accumulate(losses.begin(), losses.end(), 0.0) / static_cast<double>(held_out_);
     return Evaluation{mean, {{distils() ? "kl" : "loss", mean}}};
   };
-  stage.budget = by_time() ? Budget{.seconds = std::max(1.0, options_.minutes * 60 - label_seconds_)} : Budget{.steps = options_.steps};
+  stage.budget =
+      by_time() ? Budget{.seconds = std::max(1.0, options_.minutes * 60 - label_seconds_)} : Budget{.steps = options_.steps};
   if (state_.step == 0) {
     const Evaluation before = stage.evaluate();
     cli::write_out(fmt::format("tuning: before, text held out: {:.4f}\n", before.score));
   }
-  return run_stage(stage, state_, std::move(best_), options_.keep_seconds, [this](const NamedTensors& best) { return keep(best); });
+  return run_stage(stage, state_, std::move(best_), options_.keep_seconds,
+                   [this](const NamedTensors& best) { return keep(best); });
 }
 
 Status Tuning::write() {
   const engine::GgufMeta& meta = student_->meta;
   if (options_.rank > 0) {
-    DRIFT_TRY(engine::write_adapter(options_.out, student_->net, meta.name() + " tuned on " + fs::path(options_.text).stem().string()));
+    DRIFT_TRY(
+        engine::write_adapter(options_.out, student_->net, meta.name() + " tuned on " + fs::path(options_.text).stem().string()));
   } else {
-    DRIFT_TRY(engine::write_gguf(options_.out, student_->net, meta, options_.f32 ? engine::GgufType::kF32 : engine::GgufType::kQ8_0));
+    DRIFT_TRY(
+        engine::write_gguf(options_.out, student_->net, meta, options_.f32 ? engine::GgufType::kF32 : engine::GgufType::kQ8_0));
   }
   std::error_code error;
   fs::remove(checkpoint_path_, error);  // it stays where it cannot go: only room is lost

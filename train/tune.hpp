@@ -13,12 +13,12 @@
 namespace drift::train {
 
 struct TuneOptions {
-  std::string target, draft;  // .gguf; an empty draft: the target is tuned
-  std::string text;           // UTF-8
-  std::string out;            // .gguf: the tuned model, or its adapter
-  std::int64_t rank = 0;      // of a LoRA adapter; 0: all weights are tuned and a whole model is written
-  std::int64_t length = 256;  // tokens of a window
-  std::int64_t rows = 8;      // windows a step
+  std::string target, draft;      // .gguf; an empty draft: the target is tuned
+  std::string text;               // UTF-8
+  std::string out;                // .gguf: the tuned model, or its adapter
+  std::int64_t rank = 0;          // of a LoRA adapter; 0: all weights are tuned and a whole model is written
+  std::int64_t length = 256;      // tokens of a window
+  std::int64_t rows = 8;          // windows a step
   std::int64_t tokens = 131'072;  // most tokens of the text that are used
   double rate = 0;                // AdamW's; 0: 0.001, with an adapter 0.0005
   double minutes = 0;             // in all, labelling included; 0: by steps

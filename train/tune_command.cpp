@@ -19,7 +19,8 @@ void add_tune_command(CLI::App& app, int& exit_code) {
   cli::add_text(*command, "--out", "FILE", "the tuned model or adapter: a .gguf file; FILE.checkpoint beside it until it is done",
                 options->out)
       ->required();
-  add_whole(*command, "--lora", 0, 256, "rank of a LoRA adapter to write instead of a whole model; 0: tune all weights", options->rank);
+  add_whole(*command, "--lora", 0, 256, "rank of a LoRA adapter to write instead of a whole model; 0: tune all weights",
+            options->rank);
   add_real(*command, "--time-budget", 0, 10'000, true, "minutes in all, the target's labels included", options->minutes);
   add_whole(*command, "--steps", 0, 10'000'000, "or: training steps", options->steps);
   add_whole(*command, "--tokens", 64, 100'000'000, "most tokens of the text that are used", options->tokens);

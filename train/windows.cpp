@@ -54,8 +54,9 @@ Shuffled::Place Shuffled::at(std::uint64_t i) {
 
 Status Windows::check(const Stream& stream, std::int64_t length) {
   if (windows_in(stream, length) >= 1) return Status::ok();
-  return {Code::kLimit, fmt::format("the text of {} has {} tokens to learn from; windows of {} need {}: give more text, or shorter windows",
-                                    stream.domain, stream.train.size(), length, 2 * length + 1)};
+  return {Code::kLimit,
+          fmt::format("the text of {} has {} tokens to learn from; windows of {} need {}: give more text, or shorter windows",
+                      stream.domain, stream.train.size(), length, 2 * length + 1)};
 }
 
 Windows::Windows(std::vector<const Stream*> streams, std::int64_t length, std::uint64_t seed)

@@ -3,7 +3,7 @@
 // So a run that was stopped goes on with the same rows without keeping a position. Threads: one at a time per object.
 #pragma once
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -58,7 +58,7 @@ class Windows {
   std::vector<const Stream*> streams_;
   std::int64_t length_;
   std::uint64_t seed_, epoch_size_ = 0, epoch_;
-  std::vector<Window> windows_;         // of the epoch, shuffled
+  std::vector<Window> windows_;        // of the epoch, shuffled
   std::vector<std::int64_t> offsets_;  // per stream, of the epoch
 };
 

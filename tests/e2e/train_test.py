@@ -6,9 +6,11 @@ DRIFT_PROGRAM is drift-train here; DRIFT_OTHER_PROGRAM is drift.
 import json
 import os
 import random
+import re
 import resource
 import signal
 import subprocess
+import tempfile
 import time
 
 import program
@@ -105,6 +107,85 @@ class Pair(TrainTest):
             capture_output=True, encoding="utf-8", timeout=300)
         self.assertEqual(compared.returncode, 0, compared.stderr)
         self.assertIn("static", compared.stdout)
+
+
+class Tune(TrainTest):
+    """On a toy pair that is made once."""
+
+    STEPS = ["--steps", "60", "--window", "32", "--rows", "4", "--threads", "1", "--keep-seconds", "0", "--rate", "0.003"]
+
+    @classmethod
+    def setUpClass(cls):
+        cls.shared = tempfile.TemporaryDirectory(prefix="drift-e2e-")
+        cls.addClassCleanup(cls.shared.cleanup)
+
+    def setUp(self):
+        super().setUp()
+        self.target, self.draft = (os.path.join(self.shared.name, name) for name in ("target-q8_0.gguf", "draft-q8_0.gguf"))
+        if not os.path.exists(self.draft):
+            self.worked(*self.pair(self.shared.name))
+        self.law = os.path.join(self.data, "law.txt")
+
+    def tune(self, out, *more):
+        return ["tune", "-m", self.target, "--text", self.law, "--out", self.path(out), *self.STEPS, *more]
+
+    def scores(self, output):
+        """What text held out scored before, and at the end."""
+        before = float(re.search(r"before, text held out: ([0-9.]+)", output).group(1))
+        return before, float(re.findall(r"held out: (?:kl|loss) ([0-9.]+)", output)[-1])
+
+    def compares(self, *more):
+        prompts = self.path("p.jsonl", json.dumps({"id": "1", "domain": "law", "kind": "prefix", "prompt": "Tenant shall"}) + "\n")
+        done = subprocess.run([os.environ["DRIFT_OTHER_PROGRAM"], "compare", "--prompts", prompts, "-n", "16", "-t", "1", "--modes",
+                               "off,static", *more], capture_output=True, encoding="utf-8", timeout=300)
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_a_draft_learns_what_its_target_says(self):
+        before, after = self.scores(self.worked(*self.tune("law.gguf", "-md", self.draft)).stdout)
+        self.assertLess(after, before / 2)  # the draft never saw law before
+        self.assertFalse(os.path.exists(self.path("law.gguf.checkpoint")))
+        self.compares("-m", self.target, "-md", self.path("law.gguf"))
+
+    def test_an_adapter(self):
+        before, after = self.scores(self.worked(*self.tune("lora.gguf", "-md", self.draft, "--lora", "4")).stdout)
+        self.assertLess(after, before)
+        self.compares("-m", self.target, "-md", self.draft, "--lora-draft", self.path("lora.gguf"))
+
+    def test_a_target_learns_a_text(self):
+        before, after = self.scores(self.worked(*self.tune("target.gguf")).stdout)
+        self.assertLess(after, before)
+        self.compares("-m", self.path("target.gguf"), "-md", self.draft)
+
+    def test_killed_at_any_moment_it_ends_with_the_same_file(self):
+        self.worked(*self.tune("whole.gguf", "-md", self.draft))
+        seed = random.randrange(1 << 30)
+        rng = random.Random(seed)
+        for _ in range(4):
+            process = start(*self.tune("killed.gguf", "-md", self.draft))
+            time.sleep(rng.uniform(0.2, 1.5))
+            process.send_signal(signal.SIGKILL)
+            process.communicate()
+        self.worked(*self.tune("killed.gguf", "-md", self.draft))
+        self.assertEqual(read(self.path("whole.gguf")), read(self.path("killed.gguf")), f"seed {seed}")
+
+    def test_refusals(self):
+        self.refused(["--time-budget", "--steps"], "tune", "-m", self.target, "--text", self.law, "--out", self.path("x"))
+        self.refused(["nowhere.gguf"], *self.tune("x.gguf", "-md", self.path("nowhere.gguf")))
+        self.refused(["nowhere.txt"], "tune", "-m", self.target, "--text", self.path("nowhere.txt"), "--out", self.path("x"), "--steps", "1")
+        self.refused(["same file"], "tune", "-m", self.target, "--text", self.law, "--out", self.target, "--steps", "1")
+        self.refused(["--window 200", "128"], "tune", "-m", self.target, "--text", self.law, "--out", self.path("x"), "--steps", "1",
+                     "--window", "200")
+        self.refused(["law.txt"], "tune", "-m", self.law, "--text", self.law, "--out", self.path("x"), "--steps", "1")
+        self.worked(*self.pair("other", more={"vocab": 420}))
+        self.refused(["vocabular"], *self.tune("x.gguf", "-md", os.path.join(self.path("other"), "draft-q8_0.gguf")))
+        process = start(*self.tune("y.gguf", "-md", self.draft))
+        while not os.path.exists(self.path("y.gguf.checkpoint")):
+            time.sleep(0.02)
+            self.assertIsNone(process.poll())
+        process.send_signal(signal.SIGINT)
+        process.communicate()
+        self.assertEqual(process.returncode, 130)
+        self.refused(["other models, text or options"], *self.tune("y.gguf", "-md", self.draft, "--seed", "2"))
 
 
 class Refusals(TrainTest):
