@@ -97,7 +97,13 @@ void put_domains(Out out, const CompareResult& result) {
                      speedup == v.domain_speedup.end() ? "-" : fmt::format("{:.2f}x", speedup->second));
     }
   }
+  // Below this, one disturbance of the machine outweighs what a domain can show.
+  constexpr std::size_t kPromptsForSpeed = 10;
+  if (result.all_runs < kPromptsForSpeed * first.size() * result.variants.size())
+    fmt::format_to(out, "Under {} runs a domain and mode: the speeds of single domains are mostly noise.\n", kPromptsForSpeed);
 }
+
+const char* prompts(std::size_t count) { return count == 1 ? "prompt differs" : "prompts differ"; }
 
 void put_divergence(Out out, const CompareOptions& options, const CompareResult& result) {
   if (!result.reference) {
@@ -133,11 +139,11 @@ void put_divergence(Out out, const CompareOptions& options, const CompareResult&
       fmt::format_to(out, "{}: DIVERGED beyond the margin: {} prompts, largest {} against {:.3g} allowed.\n", v.variant.label,
                      v.diverged_prompts, margin_text(v.max_margin), v.allowed_margin);
     } else if (v.diverged_prompts > 0 && !result.margin_known(v)) {
-      fmt::format_to(out, "{}: {} prompts differ from off (largest margin {}); not judged.\n", v.variant.label,
-                     v.diverged_prompts, margin_text(v.max_margin));
+      fmt::format_to(out, "{}: {} {} from off (largest margin {}); not judged.\n", v.variant.label, v.diverged_prompts,
+                     prompts(v.diverged_prompts), margin_text(v.max_margin));
     } else if (v.diverged_prompts > 0) {
-      fmt::format_to(out, "{}: {} prompts differ from off, each at a near tie (largest margin {}).\n", v.variant.label,
-                     v.diverged_prompts, margin_text(v.max_margin));
+      fmt::format_to(out, "{}: {} {} from off, each at a near tie (largest margin {}).\n", v.variant.label, v.diverged_prompts,
+                     prompts(v.diverged_prompts), margin_text(v.max_margin));
     }
   }
 }
@@ -174,6 +180,7 @@ std::string report_settings(const CompareOptions& options, const CompareResult& 
 std::string report_text(const CompareOptions& options, const CompareResult& result) {
   std::string text;
   const Out out = std::back_inserter(text);
+  if (result.partial && result.done_runs == 0) return "\nINTERRUPTED before the first run was done: there are no figures.\n";
   if (result.partial)
     fmt::format_to(out, "\nINTERRUPTED: {} of {} runs are in these figures.\n", result.done_runs, result.all_runs);
   put_table(out, result);

@@ -44,9 +44,10 @@ class Progress {
     if (done < all_ && now - last_ < (terminal_ ? 0.2 : 20.0)) return;
     last_ = now;
     const double left = done > 0 ? now / static_cast<double>(done) * static_cast<double>(all_ - done) : 0;
-    const std::string eta = done > 0 ? fmt::format("{:.0f}:{:02.0f} left", std::floor(left / 60), std::fmod(left, 60)) : "";
+    const auto seconds = static_cast<long>(std::lround(left));
+    const std::string eta = done > 0 ? fmt::format(", {}:{:02} left", seconds / 60, seconds % 60) : "";
     write_err(
-        fmt::format("{}drift: {}/{} runs, {} {}{}", terminal_ ? "\r\033[K" : "", done, all_, eta, what, terminal_ ? "" : "\n"));
+        fmt::format("{}drift: {}/{} runs{} {}{}", terminal_ ? "\r\033[K" : "", done, all_, eta, what, terminal_ ? "" : "\n"));
   }
   void finish() {
     if (terminal_) write_err("\r\033[K");
@@ -236,6 +237,7 @@ class Comparison {
     for (const VariantResult& v : result_.variants) {
       if (v.variant.mode != Mode::kOff) found[static_cast<std::size_t>(v.variant.settings.draft_tokens) + 1];
     }
+    if (!stderr_is_terminal()) note("measuring the float noise");
     Interruptible target(*pair_.target);
     for (auto& [rows, noise] : found) {
       std::vector<double> changes;
@@ -260,6 +262,7 @@ class Comparison {
   Status find_curves() {
     if (pair_.context < control::kCurveRows) return Status::ok();  // the report says so
     const std::size_t depth = std::min(kCurveDepth, pair_.context - control::kCurveRows);
+    note(fmt::format("measuring what 1 to {} tokens cost", control::kCurveRows));
     const bool slow = pair_.target->one_row_at_a_time();
     pair_.target->set_one_row_at_a_time(false);  // the curve is about real passes
     Interruptible target(*pair_.target);

@@ -3,10 +3,12 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <signal.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
 
 #include "cli/exit_codes.hpp"
@@ -19,8 +21,25 @@ std::atomic<int> g_interrupts{0};
 static_assert(std::atomic<int>::is_always_lock_free, "a signal handler may only touch lock-free atomics");
 int g_out_error = 0;  // errno of the first write to stdout that failed
 
+std::atomic<std::int64_t> g_first_ms{0};
+static_assert(std::atomic<std::int64_t>::is_always_lock_free);
+
+std::int64_t now_ms() {
+  struct timespec now{};
+  ::clock_gettime(CLOCK_MONOTONIC, &now);  // may be called in a signal handler
+  return static_cast<std::int64_t>(now.tv_sec) * 1'000 + now.tv_nsec / 1'000'000;
+}
+
 extern "C" void on_signal(int signal) {
-  if (g_interrupts.fetch_add(1, std::memory_order_relaxed) > 0 && signal != SIGHUP) _exit(kExitInterrupted);
+  // One wish to stop may come twice: timeout(1) signals the process and then its group. Only a later one means "now".
+  constexpr std::int64_t kSameWishMs = 500;
+  const int saved = errno;
+  if (g_interrupts.fetch_add(1, std::memory_order_relaxed) == 0) {
+    g_first_ms.store(now_ms(), std::memory_order_relaxed);
+  } else if (signal != SIGHUP && now_ms() - g_first_ms.load(std::memory_order_relaxed) > kSameWishMs) {
+    _exit(kExitInterrupted);
+  }
+  errno = saved;
 }
 
 bool is_ignored(int signal) {

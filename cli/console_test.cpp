@@ -7,7 +7,9 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <initializer_list>
+#include <thread>
 
 #include "cli/exit_codes.hpp"
 
@@ -23,19 +25,25 @@ void set_handler(int signal, void (*handler)(int)) {
   ::sigaction(signal, &action, nullptr);
 }
 
-[[noreturn]] void signals(void (*hangup)(int), std::initializer_list<int> sent) {
+// `pause_ms` after each signal.
+[[noreturn]] void signals(void (*hangup)(int), std::initializer_list<int> sent, int pause_ms = 0) {
   set_handler(SIGHUP, hangup);
   install_signal_handlers();
-  for (const int signal : sent) ::raise(signal);
+  for (const int signal : sent) {
+    ::raise(signal);
+    std::this_thread::sleep_for(std::chrono::milliseconds(pause_ms));
+  }
   ::_exit(interrupted() ? 7 : 8);
 }
 
 TEST(ConsoleDeathTest, EverySignalThatEndsIsCountedAndTheSecondEndsAtOnce) {
   for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
     EXPECT_EXIT(signals(SIG_DFL, {signal}), ExitedWithCode(7), "");
-    EXPECT_EXIT(signals(SIG_DFL, {signal, SIGINT}), ExitedWithCode(kExitInterrupted), "");
+    EXPECT_EXIT(signals(SIG_DFL, {signal, SIGINT}, 700), ExitedWithCode(kExitInterrupted), "");
+    EXPECT_EXIT(signals(SIG_DFL, {signal, signal}), ExitedWithCode(7), "")
+        << "timeout(1) sends the process and its group one each";
   }
-  EXPECT_EXIT(signals(SIG_DFL, {SIGHUP, SIGHUP}), ExitedWithCode(7), "") << "a closing terminal sends two";
+  EXPECT_EXIT(signals(SIG_DFL, {SIGHUP, SIGHUP}, 700), ExitedWithCode(7), "") << "a closing terminal sends two";
   EXPECT_EXIT(signals(SIG_IGN, {SIGHUP}), ExitedWithCode(8), "") << "nohup";
 }
 
