@@ -463,6 +463,19 @@ Status make_folder(const std::string& path) {
   return Status::ok();
 }
 
+// Halves of files that runs which were killed left behind: nobody else writes here while the lock is held.
+void remove_halves(const std::string& folder) {
+  std::vector<fs::path> halves;
+  std::error_code error;
+  for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
+    const std::string name = at->path().filename().string();
+    for (const char* ours : {"checkpoint.safetensors.part", "target-q8_0.gguf.part", "draft-q8_0.gguf.part",
+                             "target-f32.gguf.part", "draft-f32.gguf.part", "tokenizer.gguf.part", "recipe.json.part"})
+      if (name.starts_with(ours)) halves.push_back(at->path());
+  }
+  for (const fs::path& half : halves) fs::remove(half, error);  // what cannot go only takes room
+}
+
 }  // namespace
 
 PairOptions default_pair_options() {
@@ -476,6 +489,7 @@ Status make_pair(PairOptions options) {
   engine::use_threads(1);  // each worker has a matrix library to itself
   DRIFT_TRY(make_folder(options.out));
   DRIFT_ASSIGN(const FolderLock lock, FolderLock::take(options.out));
+  remove_halves(options.out);
   PairRun run(std::move(options));
   DRIFT_TRY(run.prepare());
   DRIFT_TRY(run.resume());

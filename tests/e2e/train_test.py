@@ -71,6 +71,7 @@ class Pair(TrainTest):
             self.assertEqual(process.returncode, -signal.SIGKILL, f"seed {seed}")
         self.worked(*self.pair("killed"))
         self.assertGreater(kills, 0)
+        self.assertEqual([name for name in os.listdir(self.path("killed")) if ".part" in name], [])
         self.assertEqual(self.weights("whole"), self.weights("killed"), f"seed {seed}, {kills} kills")
 
     def test_interrupted_it_keeps_what_it_has(self):
