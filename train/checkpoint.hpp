@@ -31,4 +31,7 @@ Status write_checkpoint(const std::string& path, const nlohmann::json& facts, co
 // Fails with kNotFound, kIo, kCorrupt, kForeign (another version of this format), kCancelled.
 Result<Checkpoint> read_checkpoint(const std::string& path);
 
+// Removes what runs that were killed while they wrote `path` left beside it. Requires: nobody writes there now.
+void remove_halves(const std::string& path);
+
 }  // namespace drift::train

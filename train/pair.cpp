@@ -36,8 +36,10 @@ using Clock = std::chrono::steady_clock;
 constexpr double kShareTarget = 0.58, kShareDraft = 0.06, kShareSamples = 0.09;  // of the time; distillation gets what is left
 constexpr std::int64_t kEvalWindows = 8;                                         // per domain, while training
 constexpr std::int64_t kFinalWindows = 64;                                       // per domain, at the end
-constexpr std::int64_t kSampleRows = 32;                                         // in a round
-constexpr std::int64_t kSampleRowsMax = 8'192;                                   // in all: more than the draft can pass over
+constexpr const char* kFiles[] = {"checkpoint.safetensors", "tokenizer.gguf", "target-q8_0.gguf", "draft-q8_0.gguf",
+                                  "target-f32.gguf",        "draft-f32.gguf", "recipe.json"};
+constexpr std::int64_t kSampleRows = 32;        // in a round
+constexpr std::int64_t kSampleRowsMax = 8'192;  // in all: more than the draft can pass over
 // How long the prompts of a round are and how hot each row is drawn; both in turn. Drafts are used from temperature 0 to 1.
 constexpr std::int64_t kPromptTokens[] = {16, 64, 192};
 constexpr double kSampleTemperatures[] = {0.3, 0.5, 0.5, 1.0};
@@ -105,7 +107,6 @@ class PairRun {
   Status write_samples();
   Status distil();
   torch::Tensor sample_round(std::int64_t round);
-  torch::Tensor samples() const { return torch::cat(sampled_); }
   json held_out(engine::LlamaNet& net);
 
   PairOptions options_;
@@ -463,19 +464,6 @@ Status make_folder(const std::string& path) {
   return Status::ok();
 }
 
-// Halves of files that runs which were killed left behind: nobody else writes here while the lock is held.
-void remove_halves(const std::string& folder) {
-  std::vector<fs::path> halves;
-  std::error_code error;
-  for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
-    const std::string name = at->path().filename().string();
-    for (const char* ours : {"checkpoint.safetensors.part", "target-q8_0.gguf.part", "draft-q8_0.gguf.part",
-                             "target-f32.gguf.part", "draft-f32.gguf.part", "tokenizer.gguf.part", "recipe.json.part"})
-      if (name.starts_with(ours)) halves.push_back(at->path());
-  }
-  for (const fs::path& half : halves) fs::remove(half, error);  // what cannot go only takes room
-}
-
 }  // namespace
 
 PairOptions default_pair_options() {
@@ -489,7 +477,7 @@ Status make_pair(PairOptions options) {
   engine::use_threads(1);  // each worker has a matrix library to itself
   DRIFT_TRY(make_folder(options.out));
   DRIFT_ASSIGN(const FolderLock lock, FolderLock::take(options.out));
-  remove_halves(options.out);
+  for (const char* name : kFiles) remove_halves((fs::path(options.out) / name).string());
   PairRun run(std::move(options));
   DRIFT_TRY(run.prepare());
   DRIFT_TRY(run.resume());

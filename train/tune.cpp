@@ -76,6 +76,7 @@ class Tuning {
 
 Status Tuning::prepare() {
   DRIFT_TRY(cli::check_writable(options_.out, {options_.target, student_path(), options_.text}));
+  remove_halves(checkpoint_path_);
   DRIFT_ASSIGN(const Domain domain, read_text(options_.text));
   DRIFT_ASSIGN(const std::string student_sha256, cli::file_sha256(student_path()));
   DRIFT_ASSIGN(const std::string target_sha256, cli::file_sha256(options_.target));

@@ -168,6 +168,7 @@ class Tune(TrainTest):
             process.communicate()
         self.worked(*self.tune("killed.gguf", "-md", self.draft))
         self.assertEqual(read(self.path("whole.gguf")), read(self.path("killed.gguf")), f"seed {seed}")
+        self.assertEqual([name for name in os.listdir(self.folder.name) if ".checkpoint" in name], [])
 
     def test_refusals(self):
         self.refused(["--time-budget", "--steps"], "tune", "-m", self.target, "--text", self.law, "--out", self.path("x"))
