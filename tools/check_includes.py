@@ -2,7 +2,7 @@
 """check_includes.py - the rules of the tree that need no compiler.
 
 1. Who may include whom (docs/architecture.md): a file under drift/<layer> includes only the layers in ALLOWED.
-2. Only engines/llama (and the tests named below) includes llama.cpp's headers.
+2. Only engines/llama (and the places named below) includes llama.cpp's headers, and only engines/torch and train LibTorch's.
 3. No tracked file holds a word that belongs to one machine only: absolute working folders, package-registry hosts.
 
     check_includes.py [FILE...]    checks the files git tracks (or the given ones); exit 1 and one line per finding
@@ -39,6 +39,11 @@ ENGINE_LAYERS = {"base", "engine", "trace"}
 ROOTS = ("engines", "cli", "server", "lab", "bench", "train")
 LLAMA_HEADER = re.compile(r"^(llama(-[a-z-]+)?|ggml(-[a-z0-9-]+)?|gguf)\.h$")
 LLAMA_PLACES = ("engines/llama/", "tests/contract/llama_", "tests/cpu_kernels_test.cpp")
+# engines/torch reads and writes GGUF files with ggml, and nothing else of llama.cpp.
+GGUF_HEADER = re.compile(r"^(ggml|gguf)\.h$")
+GGUF_PLACES = ("engines/torch/gguf_",)
+TORCH_HEADER = re.compile(r"^(torch|ATen|c10)/")
+TORCH_PLACES = ("engines/torch/", "train/", "tests/contract/torch_")
 
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"]+)[>"]')
 SOURCES = (".h", ".hpp", ".c", ".cpp", ".cc")
@@ -80,8 +85,11 @@ def include_findings(path, text):
             continue
         quote, target = match.groups()
         where = f"{path}:{number}"
-        if LLAMA_HEADER.match(target) and not path.startswith(LLAMA_PLACES):
+        reads_gguf = GGUF_HEADER.match(target) and path.startswith(GGUF_PLACES)
+        if LLAMA_HEADER.match(target) and not path.startswith(LLAMA_PLACES) and not reads_gguf:
             yield f"{where}: includes {target}: only engines/llama knows llama.cpp"
+        if TORCH_HEADER.match(target) and not path.startswith(TORCH_PLACES):
+            yield f"{where}: includes {target}: only engines/torch and train know LibTorch"
         if layer is not None and target.split("/")[0] in ROOTS and "/" in target:
             yield f"{where}: includes {target}: libdrift knows no engine, program or server"
         other = layer_of(target)
@@ -139,6 +147,12 @@ SELF_TEST = [
     ("cli/run.cpp", '#include "ggml-cpu.h"\n', "only engines/llama"),
     ("engines/llama/engine.cpp", "#include <llama.h>\n", None),
     ("engines/llama/engine.cpp", '#include "drift/bank/bank.hpp"\n', "an engine may include"),
+    ("engines/torch/gguf_read.cpp", "#include <gguf.h>\n", None),
+    ("engines/torch/gguf_read.cpp", "#include <llama.h>\n", "only engines/llama"),
+    ("engines/torch/model.cpp", "#include <ggml.h>\n", "only engines/llama"),
+    ("engines/torch/model.cpp", "#include <torch/torch.h>\n", None),
+    ("engines/llama/engine.cpp", "#include <torch/torch.h>\n", "know LibTorch"),
+    ("cli/run.cpp", "#include <ATen/Parallel.h>\n", "know LibTorch"),
     ("drift/decode/a.cpp", '#include "cli/options.hpp"\n', "libdrift knows no engine"),
     ("drift/bank/a.cpp", '#include "bank.hpp"\n', "the include path is the repository root"),
     ("cli/run.cpp", '#include "drift/decode/stepper.hpp"\n', None),
