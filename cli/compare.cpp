@@ -23,9 +23,11 @@ constexpr const char* kExamples =
     "Prompts: .jsonl with {\"id\", \"domain\", \"kind\": \"instruction\"|\"prefix\", \"prompt\", \"split\"} a line (only "
     "\"prompt\" is needed);\n"
     "any other file is one prompt. Instructions get the chat template, prefixes none.\n"
-    "Modes: [label=]off|static|drift[:key=value,key=value...], separated by commas; keys are the long flags of Drafting and of "
-    "Bank\n"
-    "and recalibration without their dashes.\n"
+    "Modes: [label=]MODE[:key=value,key=value...], separated by commas; MODE is off, static, drift, or one that copies what "
+    "followed\n"
+    "earlier occurrences of the text's end: lookup (in the text itself), suffix (and in earlier answers), draft+suffix, "
+    "drift+suffix (and\n"
+    "the draft elsewhere). Keys are the long flags of Drafting, Copying and of Bank and recalibration without their dashes.\n"
     "Exit codes: 0 done; 1 failure; 2 bad input; 3 a text left plain decoding's by more than float noise; 130 interrupted.";
 
 // Files that must not be overwritten.
@@ -50,8 +52,9 @@ Status prepare(const CompareOptions& options, CompareResult& result) {
   DRIFT_TRY(options.sampler.validate());
   DRIFT_ASSIGN(std::vector<Variant> variants, parse_modes(options.modes, options.settings));
   for (Variant& variant : variants) {
-    if (variant.mode != decode::Mode::kOff && options.pair.draft.empty()) {
-      return {Code::kInvalid, fmt::format("mode '{}' needs a draft: give one with -md, or use --modes off", variant.label)};
+    if (decode::drafts(variant.mode) && options.pair.draft.empty()) {
+      return {Code::kInvalid,
+              fmt::format("mode '{}' needs a draft: give one with -md, or use --modes off,lookup,suffix", variant.label)};
     }
     if (variant.mode == decode::Mode::kOff && !result.reference) result.reference = result.variants.size();
     VariantResult v;

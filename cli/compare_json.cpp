@@ -84,6 +84,8 @@ Json mode_json(const VariantResult& v, const CompareResult& result) {
                     {"total", per_step(m.times.total_ns, m)}};
   out["bank_entries"] = v.bank_entries;
   out["bank_bytes"] = v.bank_bytes;
+  out["suffix_tokens"] = v.suffix_tokens;
+  out["suffix_bytes"] = v.suffix_bytes;
   const bool judged = reference_there && v.compared;
   out["diverged_prompts"] = judged ? Json(v.diverged_prompts) : Json(nullptr);
   out["max_divergence_margin"] = judged ? number(v.max_margin) : Json(nullptr);

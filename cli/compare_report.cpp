@@ -69,7 +69,13 @@ void put_details(Out out, const CompareResult& result) {
     fmt::format_to(out, "\n{}: {} of {} drafted tokens accepted; by position", v.variant.label, m.accepted, m.drafted);
     for (const double alpha : m.per_position()) fmt::format_to(out, " {:.3f}", alpha);
     fmt::format_to(out, "\n");
-    if (v.variant.mode != decode::Mode::kDrift) continue;
+    if (decode::copies(v.variant.mode)) {
+      fmt::format_to(out, "  {} copied, {} of them accepted", m.copied, m.accepted_copied);
+      if (decode::remembers(v.variant.mode))
+        fmt::format_to(out, "; suffix memory: {} tokens, {:.1f} MB", v.suffix_tokens, static_cast<double>(v.suffix_bytes) * 1e-6);
+      fmt::format_to(out, "\n");
+    }
+    if (!decode::recalibrates(v.variant.mode)) continue;
     fmt::format_to(out, "  {} accepted thanks to the bank ({:.2f} % of accepted); bank: {} entries, {:.1f} MB\n", m.accepted_bank,
                    m.accepted > 0 ? 100.0 * static_cast<double>(m.accepted_bank) / static_cast<double>(m.accepted) : 0.0,
                    v.bank_entries, static_cast<double>(v.bank_bytes) * 1e-6);

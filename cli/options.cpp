@@ -113,6 +113,15 @@ void add_sampler_options(CLI::App& app, spec::SamplerConfig& sampler, std::uint6
       ->group("Sampling");
 }
 
+namespace {
+
+const char* group_of(SettingScope scope) {
+  if (scope == SettingScope::kRecal) return "Bank and recalibration";
+  return scope == SettingScope::kDrafting ? "Drafting" : "Copying";
+}
+
+}  // namespace
+
 void add_setting_options(CLI::App& app, Settings& settings) {
   for (const SettingInfo& info : setting_table()) {
     const std::string key = info.key, flag = "--" + key;
@@ -121,7 +130,7 @@ void add_setting_options(CLI::App& app, Settings& settings) {
            flag, [key, flag, &settings](const std::string& text) { must(set_setting(settings, key, text, flag)); },
            fmt::format("{} ({}) [{}]", info.help, info.values, current))
         ->type_name("")
-        ->group(info.scope == SettingScope::kRecal ? "Bank and recalibration" : "Drafting");
+        ->group(group_of(info.scope));
   }
 }
 

@@ -33,6 +33,7 @@ TEST(Settings, BoundsAreTheCores) {
       {"tau", {"-1", "1"}, {"-1.1", "1.1"}},        {"eta", {"0.001", "1"}, {"0", "1.1"}},
       {"lambda", {"0", "10"}, {"-1", "11", "nan"}}, {"clip", {"0.1", "100"}, {"0", "101"}},
       {"draft", {"1", "32"}, {"0", "33"}},          {"gain", {"fixed", "earned"}, {"best", ""}},
+      {"min-match", {"2", "32"}, {"1", "33"}},      {"suffix-tokens", {"64", "16777216"}, {"63", "16777217"}},
   };
   for (const Case& c : cases) {
     for (const char* value : c.good) {
@@ -43,6 +44,7 @@ TEST(Settings, BoundsAreTheCores) {
       ASSERT_TRUE(status.is_ok()) << status.message();
       const Status valid = s.recal.validate();
       EXPECT_TRUE(valid.is_ok()) << c.key << "=" << value << ": " << valid.message();
+      EXPECT_TRUE(s.copy.validate().is_ok());
     }
     for (const char* value : c.bad) {
       Settings s;
@@ -58,7 +60,10 @@ TEST(Settings, EffectiveOnesDependOnTheMode) {
   const Settings settings;
   EXPECT_TRUE(effective_settings(settings, decode::Mode::kOff).empty());
   EXPECT_EQ(effective_settings(settings, decode::Mode::kStatic).size(), 2u);
-  EXPECT_EQ(effective_settings(settings, decode::Mode::kDrift).size(), setting_table().size() - 1);
+  EXPECT_EQ(effective_settings(settings, decode::Mode::kLookup).size(), 4u);
+  EXPECT_EQ(effective_settings(settings, decode::Mode::kSuffix).size(), 5u);
+  EXPECT_EQ(effective_settings(settings, decode::Mode::kDrift).size(), setting_table().size() - 4);
+  EXPECT_EQ(effective_settings(settings, decode::Mode::kDriftSuffix).size(), setting_table().size() - 1);
 }
 
 }  // namespace

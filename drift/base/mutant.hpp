@@ -28,6 +28,10 @@ enum class Mutant {
   kSequenceNotInKey,        // all sequences of a batch use the same numbers
   kEndIgnored,              // tokens accepted after an end token stay in the answer
   kFailedStepTeaches,       // lessons staged before a failure are left for the next commit
+  kMemoryQIsCounts,         // a copied token is the most frequent continuation, but its recorded q is all continuations by count
+  kMemoryLearnsProposals,   // the suffix memory learns a block's proposals before they are judged
+  kSkippedDraftTeaches,     // a copied position teaches the bank with the draft row of an earlier step
+  kDraftKeepsRejected,      // the draft's KV keeps rejected proposals as if they had stood
 };
 
 #ifndef DRIFT_MUTANT
