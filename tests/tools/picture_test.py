@@ -58,7 +58,7 @@ class Tools(unittest.TestCase):
         return path
 
     def tool(self, name, *arguments):
-        return subprocess.run([sys.executable, os.path.join(TOOLS, name), *arguments], capture_output=True, text=True, timeout=120)
+        return subprocess.run([sys.executable, os.path.join(TOOLS, name), *arguments], capture_output=True, text=True, timeout=600)
 
 
 class Refusals(Tools):
@@ -116,7 +116,7 @@ class Refusals(Tools):
     def test_missing_packages_are_named(self):
         environment = dict(os.environ, DRIFT_DEPS=self.folder.name)
         done = subprocess.run([sys.executable, "-S", "-E", os.path.join(TOOLS, "picture.py"), self.path("r.json", a_report()), self.path("out")],
-                              capture_output=True, text=True, timeout=120, env=environment)
+                              capture_output=True, text=True, timeout=600, env=environment)
         self.assertEqual(done.returncode, 3, done.stderr)
         self.assertIn("picture-requirements.txt", done.stderr)
         self.assertNotIn("Traceback", done.stderr)
