@@ -137,6 +137,12 @@ Json runs_json(const CompareResult& result) {
 
 }  // namespace
 
+Json loras_json(const std::vector<engine::LoraAdapter>& adapters) {
+  Json out = Json::array();
+  for (const engine::LoraAdapter& adapter : adapters) out.push_back({{"file", adapter.path}, {"scale", decimal(adapter.scale)}});
+  return out;
+}
+
 std::string report_json(const CompareOptions& options, const CompareResult& result) {
   Json out;
   out["schema"] = "drift.compare/1";
@@ -156,6 +162,11 @@ std::string report_json(const CompareOptions& options, const CompareResult& resu
   out["context"] = result.context;
   out["sampler"] = sampler_json(options.sampler, options.seed);
   out["settings"] = {{"prompts", options.prompt_files.size()},
+                     {"prompt_files", options.prompt_files},
+                     {"loras", loras_json(options.pair.loras)},
+                     {"loras_draft", loras_json(options.pair.loras_draft)},
+                     {"gpu_layers", options.pair.gpu_layers},
+                     {"gpu_layers_draft", options.pair.gpu_layers_draft},
                      {"split", options.split},
                      {"limit", options.limit},
                      {"stream", options.stream},

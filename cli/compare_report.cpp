@@ -79,9 +79,17 @@ void put_details(Out out, const CompareResult& result) {
     fmt::format_to(out, "  {} accepted thanks to the bank ({:.2f} % of accepted); bank: {} entries, {:.1f} MB\n", m.accepted_bank,
                    m.accepted > 0 ? 100.0 * static_cast<double>(m.accepted_bank) / static_cast<double>(m.accepted) : 0.0,
                    v.bank_entries, static_cast<double>(v.bank_bytes) * 1e-6);
-    fmt::format_to(out, "  overhead per step: lookup {:.0f}, bias {:.0f}, residual {:.0f}, commit {:.0f} us of {:.1f} ms\n",
-                   per_step_us(m.times.lookup_ns, m), per_step_us(m.times.bias_ns, m), per_step_us(m.times.residual_ns, m),
-                   per_step_us(m.times.commit_ns, m), per_step_us(m.times.total_ns, m) * 1e-3);
+    const auto share = [&](std::int64_t ns) {
+      const std::int64_t block = m.times.draft_ns + m.times.verify_ns;
+      return block > 0 ? 100 * static_cast<double>(ns) / static_cast<double>(block) : 0.0;
+    };
+    fmt::format_to(
+        out,
+        "  overhead per step: lookup {:.0f} us ({:.2f} %), bias {:.0f} us ({:.2f} %), residual {:.0f} us ({:.2f} %), commit "
+        "{:.0f} us ({:.2f} %) of draft and verification; a step {:.1f} ms\n",
+        per_step_us(m.times.lookup_ns, m), share(m.times.lookup_ns), per_step_us(m.times.bias_ns, m), share(m.times.bias_ns),
+        per_step_us(m.times.residual_ns, m), share(m.times.residual_ns), per_step_us(m.times.commit_ns, m),
+        share(m.times.commit_ns), per_step_us(m.times.total_ns, m) * 1e-3);
   }
 }
 

@@ -120,7 +120,8 @@ class Comparisons(ProgramTest):
 
     def test_copying_needs_no_draft(self):
         m = model()
-        done = self.worked("compare", "-m", m, "--prompts", self.path("p.jsonl", lines(ROWS[1:2])), "-n", "8", "--modes", "off,lookup")
+        rows = [{"prompt": "one two three four, one two three four, one two three four, one two", "kind": "prefix"}]
+        done = self.worked("compare", "-m", m, "--prompts", self.path("p.jsonl", lines(rows)), "-n", "16", "--modes", "off,lookup")
         self.assertIn("copied", done.stdout)
         self.refused(["needs a draft"], "compare", "-m", m, "--prompts", self.path("p.jsonl"), "--modes", "off,draft+suffix")
 
