@@ -17,6 +17,7 @@
 #include "cli/modes.hpp"
 #include "cli/pair.hpp"
 #include "cli/prompts.hpp"
+#include "cli/text_stats.hpp"
 #include "drift/control/cost_curve.hpp"
 #include "drift/trace/metrics.hpp"
 
@@ -64,6 +65,7 @@ struct VariantResult {
   // Filled by summarise().
   trace::Metrics total;
   std::map<std::string, trace::Metrics> by_domain;
+  TextStats text;                                // of all its texts
   std::map<std::string, double> domain_speedup;  // total ratio within the domain
   std::vector<trace::Metrics> by_segment;        // [segments]
   std::vector<double> segment_speedup;           // [segments], total ratio; empty: no reference

@@ -63,6 +63,9 @@ Json mode_json(const VariantResult& v, const CompareResult& result) {
   out["mode"] = mode_name(v.variant.mode);
   out["settings"] = settings_json(v.variant);
   put_metrics(out, m);
+  out["distinct_4"] = v.text.distinct_4();
+  out["repeat_32"] = v.text.repeat_32();
+  out["trigram_seen"] = v.text.trigram_seen();
   out["per_position"] = m.per_position();
   out["accepted_histogram"] = m.accepted_histogram;
   out["mean_length"] = m.mean_length();
@@ -146,7 +149,7 @@ Json loras_json(const std::vector<engine::LoraAdapter>& adapters) {
 std::string report_json(const CompareOptions& options, const CompareResult& result) {
   Json out;
   out["schema"] = "drift.compare/1";
-  out["schema_minor"] = 1;
+  out["schema_minor"] = 2;
   out["drift_version"] = program_version();
   out["partial"] = result.partial;
   out["runs_done"] = result.done_runs;

@@ -228,6 +228,13 @@ std::string report_text(const CompareOptions& options, const CompareResult& resu
       out,
       "\nPrefill, shared by all modes and not counted: {:.1f} s; loading: {:.1f} s; load average {:.2f} before, {:.2f} after.\n",
       prefill * 1e-3, result.load_s, result.load_before[0], result.load_after[0]);
+  const TextStats& texts = result.variants[result.reference.value_or(0)].text;
+  fmt::format_to(
+      out,
+      "\nHow much the texts of {} repeat themselves (loops flatter every memory): {:.0f} % of 4-grams differ, {:.0f} % of tokens "
+      "are among the 32 before,\n{:.0f} % of positions end three tokens that the same text already had.\n",
+      result.variants[result.reference.value_or(0)].variant.label, 100 * texts.distinct_4(), 100 * texts.repeat_32(),
+      100 * texts.trigram_seen());
   put_divergence(out, options, result);
   if (result.context < control::kCurveRows) {
     fmt::format_to(out, "\nNo cost curve: a context of {} tokens has no room for passes of {} rows (-c).\n", result.context,

@@ -72,6 +72,7 @@ void summarise(const CompareOptions& options, CompareResult& result) {
     v.by_segment.resize(result.segments.size());
     for (PromptRun& run : v.runs) {
       v.total.merge(run.metrics);
+      v.text += text_stats(run.tokens);
       v.by_domain[result.prompts[run.prompt].domain].merge(run.metrics);
       if (!segment_of.empty()) v.by_segment[segment_of[run.prompt]].merge(run.metrics);
       const PromptRun* same = plain != nullptr ? find_run(*plain, run.prompt, run.repeat) : nullptr;

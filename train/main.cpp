@@ -13,6 +13,7 @@
 #include "cli/exit_codes.hpp"
 #include "cli/machine.hpp"
 #include "cli/program.hpp"
+#include "engines/torch/blas.hpp"
 #include "train/pair_command.hpp"
 #include "train/show.hpp"
 #include "train/tune_command.hpp"
@@ -47,6 +48,7 @@ int run(std::vector<std::string> arguments) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  drift::engine::use_fitting_blas_kernels(argv);
   drift::cli::hold_standard_files();
   drift::cli::install_signal_handlers();
   keep_memory();

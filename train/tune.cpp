@@ -35,8 +35,8 @@ constexpr double kRateWhole = 0.001, kRateAdapter = 0.0005;
 constexpr double kAlphaOverRank = 2;   // of adapters: alpha is twice the rank
 constexpr double kShareLabels = 0.45;  // of the time
 constexpr std::int64_t kHeldOutRows = 8;
-constexpr int kEvaluations = 8;          // each passes over the rows held out: dear with a large draft
-constexpr std::int64_t kRowsAtOnce = 4;  // labelled between two looks at the clock
+constexpr int kEvaluations = 8;                // each passes over the rows held out: dear with a large draft
+constexpr std::int64_t kRowsBetweenLooks = 4;  // labelled between two looks at the clock
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
@@ -183,7 +183,7 @@ Status Tuning::label() {
   Clock::time_point kept = Clock::now(), told = Clock::now();
   while (more()) {
     const Clock::time_point start = Clock::now();
-    const std::int64_t first = labelled(), count = std::min(kRowsAtOnce, rows_.size(0) - first);
+    const std::int64_t first = labelled(), count = std::min(kRowsBetweenLooks, rows_.size(0) - first);
     auto fresh = label_rows(*teacher, rows_.narrow(0, first, count), kLabelTop, [](std::int64_t) { return !cli::interrupted(); });
     if (fresh.status().code() == Code::kCancelled) DRIFT_TRY(keep({}));
     if (!fresh.is_ok()) return fresh.status();

@@ -18,7 +18,7 @@ TOP_FIELDS = set("""schema schema_minor drift_version partial runs_done runs_pla
     target draft vocab context sampler settings reference noise cost_curve modelled_at segments modes prompts""".split())
 MODE_FIELDS = set("""label mode settings tokens steps drafted accepted accepted_bank copied accepted_copied acceptance acceptance_conditional
     mean_accepted_per_block time_ms tokens_per_s per_position accepted_histogram mean_length predicted_accepted speedup speedup_median
-    speedup_quartiles modelled_speedup step_ms_p50 step_ms_p99 overhead_fraction overhead_ns step_ns bank_entries bank_bytes
+    distinct_4 repeat_32 trigram_seen speedup_quartiles modelled_speedup step_ms_p50 step_ms_p99 overhead_fraction overhead_ns step_ns bank_entries bank_bytes
     suffix_tokens suffix_bytes
     diverged_prompts max_divergence_margin allowed_divergence_margin divergence_beyond_margin domains segments curve""".split())
 
