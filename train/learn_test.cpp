@@ -19,7 +19,7 @@ engine::ModelShape small_shape() {
   return shape;
 }
 
-engine::LlamaNet small_net(std::uint64_t seed) {
+engine::LlamaNet two_layer_net(std::uint64_t seed) {
   engine::LlamaNet net(small_shape());
   net->init_weights(seed);
   return net;
@@ -32,7 +32,7 @@ torch::Tensor some_rows(std::int64_t count) {
 
 TEST(Gradient, IsTheSameHoweverItIsShared) {
   engine::use_threads(1);
-  engine::LlamaNet net = small_net(1);
+  engine::LlamaNet net = two_layer_net(1);
   const Optimiser optimiser(net, Rates{});
   const torch::Tensor rows = some_rows(5);  // shares of 3 and 2
   const auto loss = [&](const torch::Tensor& share) { return next_token_loss(net, share); };
@@ -46,7 +46,7 @@ TEST(Gradient, IsTheSameHoweverItIsShared) {
 
 TEST(Distillation, IsZeroForATwinAndFallsWithTraining) {
   engine::use_threads(1);
-  engine::LlamaNet target = small_net(1), student = small_net(2);
+  engine::LlamaNet target = two_layer_net(1), student = two_layer_net(2);
   const torch::Tensor rows = some_rows(4);
   EXPECT_NEAR(distillation_loss(target, rows, teacher_logits(target, rows)).item<double>(), 0, 1e-6);
   Agreement twin = agreement(target, target, rows, 2);
@@ -75,7 +75,7 @@ TEST(Distillation, IsZeroForATwinAndFallsWithTraining) {
 
 TEST(HeldOutLoss, IsTheMeanOverAllTokens) {
   engine::use_threads(1);
-  engine::LlamaNet net = small_net(1);
+  engine::LlamaNet net = two_layer_net(1);
   const torch::Tensor rows = some_rows(11);  // no multiple of what is evaluated at a time
   const torch::NoGradGuard no_grad;
   EXPECT_NEAR(held_out_loss(net, rows, 2), next_token_loss(net, rows).item<double>(), 1e-5);
@@ -83,7 +83,7 @@ TEST(HeldOutLoss, IsTheMeanOverAllTokens) {
 
 TEST(Sampling, IsAPureFunctionAndFollowsTheModel) {
   engine::use_threads(1);
-  engine::LlamaNet net = small_net(1);
+  engine::LlamaNet net = two_layer_net(1);
   const torch::Tensor prompts = some_rows(3).narrow(1, 0, 5);
   const torch::Tensor rows = sample_rows(net, prompts, 20, {1, 1, 1}, 9);
   EXPECT_TRUE(torch::equal(rows, sample_rows(net, prompts, 20, {1, 1, 1}, 9)));

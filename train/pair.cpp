@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
@@ -21,6 +20,7 @@
 #include "drift/base/version.hpp"
 #include "engines/torch/gguf_write.hpp"
 #include "train/checkpoint.hpp"
+#include "train/clock.hpp"
 #include "train/corpus.hpp"
 #include "train/sampling.hpp"
 #include "train/stage.hpp"
@@ -31,7 +31,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
-using Clock = std::chrono::steady_clock;
 
 constexpr double kShareTarget = 0.58, kShareDraft = 0.06, kShareSamples = 0.09;  // of the time; distillation gets what is left
 constexpr std::int64_t kEvalWindows = 8;                                         // per domain, while training
@@ -332,7 +331,7 @@ Status PairRun::write_samples() {
     run_workers(count, [&](int worker) { rounds[static_cast<std::size_t>(worker)] = sample_round(state.step + worker); });
     sampled_.insert(sampled_.end(), rounds.begin(), rounds.end());
     state.step += count;
-    const double passed = std::chrono::duration<double>(Clock::now() - start).count();
+    const double passed = seconds_since(start);
     state.seconds += passed;
     cli::write_out(fmt::format("samples: {} rounds of {} texts, {:.0f} tokens/s\n", state.step, kSampleRows,
                                static_cast<double>(count * kSampleRows * options_.length) / passed));
@@ -340,7 +339,7 @@ Status PairRun::write_samples() {
       DRIFT_TRY(keep({}));
       return {Code::kCancelled, fmt::format("interrupted after {} rounds of samples; the same command goes on", state.step)};
     }
-    if (std::chrono::duration<double>(Clock::now() - kept).count() < options_.keep_seconds) continue;
+    if (seconds_since(kept) < options_.keep_seconds) continue;
     DRIFT_TRY(keep({}));
     kept = Clock::now();
   }

@@ -5,23 +5,19 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <utility>
 
 #include "cli/console.hpp"
 #include "drift/base/check.hpp"
+#include "train/clock.hpp"
 
 namespace drift::train {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 constexpr double kWarmUpSteps = 30;
 constexpr double kLineSeconds = 20;  // between two lines of progress
 constexpr double kBetter = 1e-4;     // nats by which a score must fall to count
-
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 double progress_of(const Budget& budget, const StageState& state) {
   const double part =

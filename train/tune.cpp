@@ -4,7 +4,6 @@
 #include <torch/utils.h>
 
 #include <algorithm>
-#include <chrono>
 #include <filesystem>
 #include <numeric>
 #include <optional>
@@ -19,6 +18,7 @@
 #include "engines/torch/gguf_read.hpp"
 #include "engines/torch/gguf_write.hpp"
 #include "train/checkpoint.hpp"
+#include "train/clock.hpp"
 #include "train/corpus.hpp"
 #include "train/labels.hpp"
 #include "train/stage.hpp"
@@ -29,7 +29,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
-using Clock = std::chrono::steady_clock;
 
 constexpr double kRateWhole = 0.001, kRateAdapter = 0.0005;
 constexpr double kAlphaOverRank = 2;   // of adapters: alpha is twice the rank
@@ -37,8 +36,6 @@ constexpr double kShareLabels = 0.45;  // of the time
 constexpr std::int64_t kHeldOutRows = 8;
 constexpr int kEvaluations = 8;                // each passes over the rows held out: dear with a large draft
 constexpr std::int64_t kRowsBetweenLooks = 4;  // labelled between two looks at the clock
-
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 class Tuning {
  public:
