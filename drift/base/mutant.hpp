@@ -28,6 +28,8 @@ enum class Mutant {
   kSequenceNotInKey,        // all sequences of a batch use the same numbers
   kEndIgnored,              // tokens accepted after an end token stay in the answer
   kFailedStepTeaches,       // lessons staged before a failure are left for the next commit
+  kWeightsChangeInStep,     // a draft that learns changes its weights between proposing and judging, and q follows it
+  kQRecomputedAfterUpdate,  // q is computed anew from the draft after it has learned, instead of travelling with the token
 };
 
 #ifndef DRIFT_MUTANT

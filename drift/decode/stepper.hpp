@@ -3,7 +3,8 @@
 // Stages of a step (docs/architecture.md): draft forward, lookup, bias, propose - repeated along the block - then target
 // forward, judge, keep, residual, commit, emit. The stepper owns every branch; helpers are pure.
 // The draft's KV of accepted tokens is kept: a token passes through the draft once and through the target once.
-// Threads: one. Requires: both engines, recalibrators and choices outlive the sequences.
+// A draft that learns (Mode::kOnlineKd) changes its weights between steps only.
+// Threads: one. Requires: both engines, recalibrators, learners and choices outlive the sequences.
 // Cost per step: `draft_tokens` draft forwards and one target forward for all given sequences together.
 #pragma once
 
@@ -17,6 +18,7 @@
 #include "drift/base/rng.hpp"
 #include "drift/base/status.hpp"
 #include "drift/engine/engine.hpp"
+#include "drift/engine/learner.hpp"
 #include "drift/recal/recalibrator.hpp"
 #include "drift/spec/distribution.hpp"
 #include "drift/spec/draft_tree.hpp"
@@ -25,7 +27,13 @@
 
 namespace drift::decode {
 
-enum class Mode { kOff, kStatic, kDrift };  // plain target; draft as it is; draft recalibrated
+enum class Mode {
+  kOff,       // plain target
+  kStatic,    // the draft as it is
+  kDrift,     // the draft, recalibrated
+  kOnlineKd,  // the draft, its weights distilled from the target between steps
+};
+constexpr bool learns(Mode m) { return m == Mode::kOnlineKd; }
 
 enum class Ending {
   kRunning,
@@ -42,6 +50,7 @@ struct SequenceConfig {
   int draft_tokens = 3;                  // k per block, 0 .. kMaxDraftTokens (kernels like 3 or 7: 4 or 8 rows to verify)
   std::int64_t max_tokens = -1;          // to emit; -1: until an end token or the context's end
   recal::Recalibrator* recal = nullptr;  // drift mode; may be shared by sequences of one stepper
+  engine::Learner* learner = nullptr;    // modes that learn: it trains this stepper's draft; may be shared likewise
   Choices* choices = nullptr;            // required
   std::function<bool(Token)> is_end;     // may be empty
   bool record_margins = false;
