@@ -22,9 +22,9 @@ constexpr const char* kExamples =
     "Prompts: .jsonl with {\"id\", \"domain\", \"kind\": \"instruction\"|\"prefix\", \"prompt\", \"split\"} a line (only "
     "\"prompt\" is needed);\n"
     "any other file is one prompt. Instructions get the chat template, prefixes none.\n"
-    "Modes: [label=]off|static|drift[:key=value,key=value...], separated by commas; keys are the long flags of Drafting and of "
-    "Bank\n"
-    "and recalibration without their dashes.\n"
+    "Modes: [label=]off|static|drift|online-kd[:key=value,key=value...], separated by commas; keys are the long flags of "
+    "Drafting,\n"
+    "of Bank and recalibration, and of Online distillation without their dashes.\n"
     "Exit codes: 0 done; 1 failure; 2 bad input; 3 a text left plain decoding's by more than float noise; 130 interrupted.";
 
 // Files that must not be overwritten.
@@ -45,6 +45,17 @@ Status write_json(const CompareOptions& options, const CompareResult& result) {
   return Status::ok();
 }
 
+// What a mode that trains its draft cannot have, as far as it can be told before a model is read.
+Status check_learning(const CompareOptions& options, const Variant& variant) {
+  DRIFT_TRY(check_torch(fmt::format("mode '{}'", variant.label)));
+  if (!options.pair.loras_draft.empty())
+    return {Code::kInvalid,
+            fmt::format("mode '{}' trains the draft's own weights; --lora-draft cannot be given with it", variant.label)};
+  const Status valid = variant.settings.kd.validate(/*vocab=*/1);
+  if (!valid.is_ok()) return {valid.code(), fmt::format("mode '{}': {}", variant.label, valid.message())};
+  return Status::ok();
+}
+
 Status prepare(const CompareOptions& options, CompareResult& result) {
   DRIFT_TRY(options.sampler.validate());
   DRIFT_ASSIGN(std::vector<Variant> variants, parse_modes(options.modes, options.settings));
@@ -52,6 +63,7 @@ Status prepare(const CompareOptions& options, CompareResult& result) {
     if (variant.mode != decode::Mode::kOff && options.pair.draft.empty()) {
       return {Code::kInvalid, fmt::format("mode '{}' needs a draft: give one with -md, or use --modes off", variant.label)};
     }
+    if (decode::learns(variant.mode)) DRIFT_TRY(check_learning(options, variant));
     if (variant.mode == decode::Mode::kOff && !result.reference) result.reference = result.variants.size();
     VariantResult v;
     v.variant = std::move(variant);
@@ -129,7 +141,7 @@ void add_compare_command(CLI::App& app, int& exit_code) {
   command->add_flag("--verify-rows-one-by-one", options->one_by_one,
                     "decode every row of the target alone: slow, and then all texts must be identical");
   add_sampler_options(*command, options->sampler, options->seed);
-  add_setting_options(*command, options->settings);
+  add_setting_options(*command, options->settings, /*learning=*/true);
   command->callback([options, &exit_code] {
     const Result<int> code = compare(*options);
     exit_code = code.is_ok() ? code.value() : fail(code.status());

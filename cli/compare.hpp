@@ -17,6 +17,7 @@
 #include "cli/pair.hpp"
 #include "cli/prompts.hpp"
 #include "drift/control/cost_curve.hpp"
+#include "drift/engine/learner.hpp"
 #include "drift/trace/metrics.hpp"
 
 namespace drift::cli {
@@ -57,6 +58,7 @@ struct VariantResult {
   Variant variant;
   std::vector<PromptRun> runs;
   std::uint64_t bank_entries = 0, bank_bytes = 0;  // after the last repeat
+  std::optional<engine::LearnerStats> learner;     // of drafts that learn: counts and times of all repeats, bytes of the last
 
   // Filled by summarise().
   trace::Metrics total;
@@ -100,6 +102,10 @@ struct CompareResult {
   std::array<double, 3> load_before{}, load_after{};
   double load_s = 0, wall_s = 0;
 
+  // What runs the draft in a mode; a mode that trains its draft needs LibTorch whatever runs the others.
+  DraftEngine draft_engine(const CompareOptions& options, const VariantResult& v) const {
+    return decode::learns(v.variant.mode) ? DraftEngine::kTorch : options.pair.draft_engine;
+  }
   // Whether it is known how far the mode's text may leave the reference's.
   bool margin_known(const VariantResult& v) const { return !noise_missing || v.variant.mode == decode::Mode::kOff; }
 };

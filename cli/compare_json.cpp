@@ -29,7 +29,23 @@ Json settings_json(const Variant& variant) {
   return out;
 }
 
-Json mode_json(const VariantResult& v, const CompareResult& result) {
+double ms(std::int64_t ns) { return static_cast<double>(ns) * 1e-6; }
+
+Json learner_json(const std::optional<engine::LearnerStats>& stats) {
+  if (!stats) return nullptr;
+  return {{"positions", stats->positions},
+          {"updates", stats->updates},
+          {"skipped_updates", stats->skipped_updates},
+          {"update_ms", ms(stats->update_ns)},
+          {"update_ms_max", ms(stats->update_ns_max)},
+          {"last_loss", number(stats->loss)},
+          {"weight_bytes", stats->weight_bytes},
+          {"optimiser_bytes", stats->optimiser_bytes},
+          {"buffer_bytes", stats->buffer_bytes},
+          {"recomputed_tokens", stats->recomputed_tokens}};
+}
+
+Json mode_json(const CompareOptions& options, const VariantResult& v, const CompareResult& result) {
   const bool reference_there = result.reference.has_value();
   const trace::Metrics& m = v.total;
   Json out;
@@ -47,6 +63,7 @@ Json mode_json(const VariantResult& v, const CompareResult& result) {
   out["modelled_speedup"] = m.modelled_speedup(trace::kSeedDraftCost, trace::kSeedVerifyCost);
   out["step_ms_p50"] = m.step_percentile_ms(0.5);
   out["step_ms_p99"] = m.step_percentile_ms(0.99);
+  out["step_ms_max"] = m.step_percentile_ms(1.0);
   out["overhead_fraction"] = m.overhead_fraction();
   out["overhead_ns"] = {{"lookup", per_step(m.times.lookup_ns, m)},
                         {"bias", per_step(m.times.bias_ns, m)},
@@ -58,6 +75,9 @@ Json mode_json(const VariantResult& v, const CompareResult& result) {
                     {"total", per_step(m.times.total_ns, m)}};
   out["bank_entries"] = v.bank_entries;
   out["bank_bytes"] = v.bank_bytes;
+  out["draft_engine"] =
+      v.variant.mode == decode::Mode::kOff ? Json(nullptr) : Json(draft_engine_name(result.draft_engine(options, v)));
+  out["learner"] = learner_json(v.learner);
   const bool judged = reference_there && v.compared;
   out["diverged_prompts"] = judged ? Json(v.diverged_prompts) : Json(nullptr);
   out["max_divergence_margin"] = judged ? number(v.max_margin) : Json(nullptr);
@@ -139,7 +159,7 @@ std::string report_json(const CompareOptions& options, const CompareResult& resu
   out["cost_curve"] = {{"target", curve_json(result.target_curve)}, {"draft", curve_json(result.draft_curve)}};
   out["modelled_at"] = {{"draft_cost", trace::kSeedDraftCost}, {"verify_cost", trace::kSeedVerifyCost}};
   out["modes"] = Json::array();
-  for (const VariantResult& v : result.variants) out["modes"].push_back(mode_json(v, result));
+  for (const VariantResult& v : result.variants) out["modes"].push_back(mode_json(options, v, result));
   out["prompts"] = runs_json(result);
   return out.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }

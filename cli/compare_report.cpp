@@ -62,6 +62,44 @@ void put_table(Out out, const CompareResult& result) {
                  "prefill is apart.\n");
 }
 
+// Where an update of the weights makes some steps long, the median hides it.
+void put_step_times(Out out, const trace::Metrics& m) {
+  fmt::format_to(out, "  a step took {:.1f} ms (p50), {:.1f} (p99), {:.1f} (longest)\n", m.step_percentile_ms(0.5),
+                 m.step_percentile_ms(0.99), m.step_percentile_ms(1.0));
+}
+
+void put_learner(Out out, const VariantResult& v) {
+  const engine::LearnerStats& s = *v.learner;
+  const double mean = s.updates > 0 ? static_cast<double>(s.update_ns) * 1e-6 / static_cast<double>(s.updates) : 0;
+  fmt::format_to(
+      out, "  {} updates from {} positions: {:.1f} ms each, {:.1f} the longest{}; {} tokens computed anew after them\n",
+      s.updates, s.positions, mean, static_cast<double>(s.update_ns_max) * 1e-6,
+      s.skipped_updates > 0 ? fmt::format(", {} left out (gradients not finite)", s.skipped_updates) : "", s.recomputed_tokens);
+  fmt::format_to(out, "  weights {:.1f} MB, gradients and optimiser {:.1f} MB, buffer {:.1f} MB\n",
+                 static_cast<double>(s.weight_bytes) * 1e-6, static_cast<double>(s.optimiser_bytes) * 1e-6,
+                 static_cast<double>(s.buffer_bytes) * 1e-6);
+}
+
+// Tokens/s of a draft in LibTorch and of one in llama.cpp say more about these two than about the modes.
+void put_engines(Out out, const CompareOptions& options, const CompareResult& result) {
+  std::string in_llama, in_torch;
+  for (const VariantResult& v : result.variants) {
+    if (v.variant.mode == decode::Mode::kOff) continue;
+    std::string& names = result.draft_engine(options, v) == DraftEngine::kTorch ? in_torch : in_llama;
+    names += (names.empty() ? "" : ", ") + v.variant.label;
+  }
+  if (in_torch.empty()) return;
+  if (in_llama.empty()) {
+    fmt::format_to(out, "All drafts run in LibTorch ({} thread{}, float32): their speeds can be compared with each other.\n",
+                   options.pair.torch_threads, options.pair.torch_threads == 1 ? "" : "s");
+    return;
+  }
+  fmt::format_to(out,
+                 "Drafts in llama.cpp: {}; in LibTorch ({} thread{}, float32): {}. Compare speeds within one of the two only, or "
+                 "run all in LibTorch with --draft-engine torch.\n",
+                 in_llama, options.pair.torch_threads, options.pair.torch_threads == 1 ? "" : "s", in_torch);
+}
+
 void put_details(Out out, const CompareResult& result) {
   for (const VariantResult& v : result.variants) {
     const trace::Metrics& m = v.total;
@@ -69,6 +107,8 @@ void put_details(Out out, const CompareResult& result) {
     fmt::format_to(out, "\n{}: {} of {} drafted tokens accepted; by position", v.variant.label, m.accepted, m.drafted);
     for (const double alpha : m.per_position()) fmt::format_to(out, " {:.3f}", alpha);
     fmt::format_to(out, "\n");
+    put_step_times(out, m);
+    if (v.learner) put_learner(out, v);
     if (v.variant.mode != decode::Mode::kDrift) continue;
     fmt::format_to(out, "  {} accepted thanks to the bank ({:.2f} % of accepted); bank: {} entries, {:.1f} MB\n", m.accepted_bank,
                    m.accepted > 0 ? 100.0 * static_cast<double>(m.accepted_bank) / static_cast<double>(m.accepted) : 0.0,
@@ -177,6 +217,7 @@ std::string report_text(const CompareOptions& options, const CompareResult& resu
   if (result.partial)
     fmt::format_to(out, "\nINTERRUPTED: {} of {} runs are in these figures.\n", result.done_runs, result.all_runs);
   put_table(out, result);
+  put_engines(out, options, result);
   put_details(out, result);
   put_domains(out, result);
   double prefill = 0;

@@ -3,13 +3,22 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 
 namespace drift::cli {
 namespace {
 
 constexpr std::size_t kLabelMax = 32;
 
-bool is_mode(std::string_view text) { return text == "off" || text == "static" || text == "drift"; }
+constexpr decode::Mode kModes[] = {decode::Mode::kOff, decode::Mode::kStatic, decode::Mode::kDrift, decode::Mode::kOnlineKd};
+
+const decode::Mode* find_mode(std::string_view text) {
+  const auto* found =
+      std::find_if(std::begin(kModes), std::end(kModes), [&](decode::Mode mode) { return text == mode_name(mode); });
+  return found == std::end(kModes) ? nullptr : found;
+}
+
+bool is_mode(std::string_view text) { return find_mode(text) != nullptr; }
 
 bool label_ok(std::string_view label) {
   if (label.empty() || label.size() > kLabelMax) return false;
@@ -38,6 +47,9 @@ Status add_setting(Variant& variant, std::string_view piece) {
   if (info->scope == SettingScope::kRecal && variant.mode != decode::Mode::kDrift) {
     return refuse(piece, fmt::format("'{}' belongs to drift modes, and '{}' is {}", key, variant.label, mode_name(variant.mode)));
   }
+  if (info->scope == SettingScope::kLearning && !decode::learns(variant.mode)) {
+    return refuse(piece, fmt::format("'{}' belongs to online-kd, and '{}' is {}", key, variant.label, mode_name(variant.mode)));
+  }
   if (info->scope == SettingScope::kDrafting && variant.mode == decode::Mode::kOff) {
     return refuse(piece, fmt::format("'{}' is for modes that draft, and '{}' is off", key, variant.label));
   }
@@ -51,19 +63,19 @@ Result<Variant> begin_variant(std::string_view head, const Settings& defaults) {
   const std::size_t equals = head.find('=');
   const std::string_view mode = equals == std::string_view::npos ? head : head.substr(equals + 1);
   variant.label = std::string(equals == std::string_view::npos ? head : head.substr(0, equals));
-  if (!is_mode(mode)) return refuse(head, fmt::format("there is no mode '{}'; it must be off, static or drift", mode));
+  if (!is_mode(mode)) return refuse(head, fmt::format("there is no mode '{}'; it must be off, static, drift or online-kd", mode));
   if (!label_ok(variant.label)) return refuse(head, "a label is 1 to 32 of A-Z a-z 0-9 . _ -");
   if (equals != std::string_view::npos && find_setting(variant.label) != nullptr)
     return refuse(head, "a label may not be the name of a setting");
-  variant.mode = mode == "off" ? decode::Mode::kOff : mode == "static" ? decode::Mode::kStatic : decode::Mode::kDrift;
+  variant.mode = *find_mode(mode);
   return variant;
 }
 
 }  // namespace
 
 Result<decode::Mode> parse_mode(const std::string& shown, std::string_view text) {
-  if (!is_mode(text)) return Status(Code::kInvalid, fmt::format("{} is '{}'; it must be off, static or drift", shown, text));
-  return text == "off" ? decode::Mode::kOff : text == "static" ? decode::Mode::kStatic : decode::Mode::kDrift;
+  if (const decode::Mode* mode = find_mode(text)) return *mode;
+  return Status(Code::kInvalid, fmt::format("{} is '{}'; it must be off, static, drift or online-kd", shown, text));
 }
 
 Result<std::vector<Variant>> parse_modes(std::string_view list, const Settings& defaults) {

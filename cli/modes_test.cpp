@@ -45,6 +45,18 @@ TEST(Modes, ASettingNamedLikeALabelStaysASetting) {
   EXPECT_EQ(v[1].mode, Mode::kOff);
 }
 
+TEST(Modes, OnlineDistillationHasSettingsOfItsOwn) {
+  const auto v = parsed("off,static,kd=online-kd:lr=3e-4,every=256,buffer=512,loss=js,hot=online-kd:lr=0.01");
+  ASSERT_EQ(v.size(), 4u);
+  EXPECT_EQ(v[2].mode, Mode::kOnlineKd);
+  EXPECT_EQ(v[2].label, "kd");
+  EXPECT_FLOAT_EQ(v[2].settings.kd.rate, 3e-4f);
+  EXPECT_EQ(v[2].settings.kd.every, 256u);
+  EXPECT_EQ(v[2].settings.kd.loss, engine::KdLoss::kJs);
+  EXPECT_FLOAT_EQ(v[3].settings.kd.rate, 0.01f);
+  EXPECT_EQ(v[3].settings.kd.every, engine::KdConfig{}.every) << "settings do not leak into the next variant";
+}
+
 TEST(Modes, ThePresetIsTheSeedsRuleAndCanBeOverridden) {
   const auto v = parsed("drift:preset=seed,lambda=0.7");
   const recal::RecalConfig seed = recal::RecalConfig::seed();
@@ -75,6 +87,9 @@ TEST(Modes, BadListsNameThePiece) {
       {"drift:", "key=value"},
       {"static:gain=fixed", "belongs to drift modes"},
       {"off:draft=3", "modes that draft"},
+      {"drift:lr=0.1", "belongs to online-kd"},
+      {"online-kd:lambda=1", "belongs to drift modes"},
+      {"online-kd:lr=0", "above 0"},
       {"tau=drift", "may not be the name of a setting"},
       {"a b=drift", "a label is"},
       {"=drift", "a label is"},

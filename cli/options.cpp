@@ -98,6 +98,14 @@ void add_pair_options(CLI::App& app, PairOptions& out) {
   };
   lora("--lora", "a LoRA adapter for the target; may be repeated", out.loras);
   lora("--lora-draft", "a LoRA adapter for the draft; may be repeated", out.loras_draft);
+  app.add_option_function<std::string>(
+         "--draft-engine", [&out](const std::string& text) { out.draft_engine = must(parse_draft_engine(text)); },
+         "what runs the draft: llama (llama.cpp) or torch (LibTorch, float32) [llama]")
+      ->type_name("NAME")
+      ->group(group);
+  add_int(app, "--torch-threads", 1, 2, "threads of drafts in LibTorch [1]", [&out](std::int64_t v) {
+    out.torch_threads = static_cast<int>(v);
+  })->group(group);
   app.add_flag("--verbose", out.verbose, "llama.cpp's own log on stderr")->group(group);
 }
 
@@ -113,15 +121,18 @@ void add_sampler_options(CLI::App& app, spec::SamplerConfig& sampler, std::uint6
       ->group("Sampling");
 }
 
-void add_setting_options(CLI::App& app, Settings& settings) {
+void add_setting_options(CLI::App& app, Settings& settings, bool learning) {
   for (const SettingInfo& info : setting_table()) {
+    if (info.scope == SettingScope::kLearning && !learning) continue;
     const std::string key = info.key, flag = "--" + key;
     const std::string current = key == "preset" ? "default" : setting_value(settings, key);
     app.add_option_function<std::string>(
            flag, [key, flag, &settings](const std::string& text) { must(set_setting(settings, key, text, flag)); },
            fmt::format("{} ({}) [{}]", info.help, info.values, current))
         ->type_name("")
-        ->group(info.scope == SettingScope::kRecal ? "Bank and recalibration" : "Drafting");
+        ->group(info.scope == SettingScope::kRecal      ? "Bank and recalibration"
+                : info.scope == SettingScope::kLearning ? "Online distillation"
+                                                        : "Drafting");
   }
 }
 

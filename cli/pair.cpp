@@ -43,13 +43,46 @@ bank::Fingerprint Pair::fingerprint() const {
   out.target_hash = target->info().content_hash;
   out.draft_hash = draft->info().content_hash;
   out.vocab = static_cast<std::uint32_t>(vocab);
-  out.hidden_width = static_cast<std::uint32_t>(draft->describe().hidden_width);
+  out.hidden_width = static_cast<std::uint32_t>(draft_info.hidden_width);
   return out;
 }
+
+namespace {
+
+// What can be refused before a model is read.
+Status check_draft_engine(const PairOptions& options) {
+  if (options.draft_engine == DraftEngine::kLlama) return Status::ok();
+  DRIFT_TRY(check_torch("--draft-engine torch"));
+  if (!options.loras_draft.empty())
+    return {Code::kInvalid, "--lora-draft belongs to --draft-engine llama; a draft in LibTorch takes no adapter file"};
+  if (options.gpu_layers_draft != 0)
+    return {Code::kInvalid, "-ngld belongs to --draft-engine llama; a draft in LibTorch runs on the CPU"};
+  return Status::ok();
+}
+
+Status make_draft(const PairOptions& options, const std::shared_ptr<LlamaModel>& model, LlamaConfig config, Pair& pair) {
+  if (options.draft_engine == DraftEngine::kTorch) {
+    auto loaded = load_torch_draft({options.draft, config.context, options.torch_threads});
+    if (!loaded.is_ok()) return named("-md", loaded.status());
+    pair.draft = std::move(loaded).value();
+    pair.draft_info = pair.draft->info();
+    return Status::ok();
+  }
+  config.loras = options.loras_draft;
+  config.hidden = true;
+  auto made = LlamaEngine::make(model, config);
+  if (!made.is_ok()) return named("-md", made.status());
+  pair.draft_info = (*made)->describe();
+  pair.draft = std::move(made).value();
+  return Status::ok();
+}
+
+}  // namespace
 
 Result<Pair> load_pair(const PairOptions& options) {
   if (options.draft.empty() && !options.loras_draft.empty())
     return Status(Code::kInvalid, "--lora-draft needs a draft: give one with -md");
+  DRIFT_TRY(check_draft_engine(options));
   const auto start = std::chrono::steady_clock::now();
   DRIFT_ASSIGN(std::shared_ptr<LlamaModel> target, load_model("-m", options.target, options.gpu_layers, options.verbose));
   std::shared_ptr<LlamaModel> draft;
@@ -74,16 +107,10 @@ Result<Pair> load_pair(const PairOptions& options) {
   auto made = LlamaEngine::make(target, config);
   if (!made.is_ok()) return named("-m", made.status());
   pair.target = std::move(made).value();
-  if (draft) {
-    config.loras = options.loras_draft;
-    config.hidden = true;
-    made = LlamaEngine::make(draft, config);
-    if (!made.is_ok()) return named("-md", made.status());
-    pair.draft = std::move(made).value();
-  }
+  if (draft) DRIFT_TRY(make_draft(options, draft, config, pair));
   pair.text = std::make_unique<engine::LlamaText>(*pair.target);
   pair.context = pair.target->describe().context;
-  if (pair.draft) pair.context = std::min(pair.context, pair.draft->describe().context);
+  if (pair.draft) pair.context = std::min(pair.context, pair.draft_info.context);
   pair.load_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return pair;
 }
@@ -103,7 +130,7 @@ Result<engine::LoraAdapter> parse_lora(const std::string& flag, const std::strin
 }
 
 Result<recal::RecalConfig> complete(recal::RecalConfig config, const Pair& pair) {
-  config.bank.key_dim = static_cast<std::uint32_t>(pair.draft->describe().hidden_width);
+  config.bank.key_dim = static_cast<std::uint32_t>(pair.draft_info.hidden_width);
   config.bank.vocab = static_cast<std::uint32_t>(pair.vocab);
   DRIFT_TRY(config.validate());
   return config;

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/draft_engine.hpp"
 #include "drift/bank/store.hpp"
 #include "drift/base/status.hpp"
 #include "drift/recal/recalibrator.hpp"
@@ -23,21 +24,25 @@ struct PairOptions {
   int threads = 0;            // 0: one per hardware thread
   int gpu_layers = 0, gpu_layers_draft = 0;
   std::vector<engine::LoraAdapter> loras, loras_draft;
+  DraftEngine draft_engine = DraftEngine::kLlama;
+  int torch_threads = 1;  // of drafts in LibTorch
   bool verbose = false;
 };
 
 struct Pair {
-  std::unique_ptr<engine::LlamaEngine> target, draft;  // draft may be null
-  std::unique_ptr<engine::LlamaText> text;             // the target's
-  std::size_t vocab = 0;                               // tokens both know
-  std::size_t context = 0;                             // tokens a sequence may hold in both
+  std::unique_ptr<engine::LlamaEngine> target;
+  std::unique_ptr<engine::Engine> draft;    // may be null
+  engine::ModelInfo draft_info;             // the draft's, without its content hash
+  std::unique_ptr<engine::LlamaText> text;  // the target's
+  std::size_t vocab = 0;                    // tokens both know
+  std::size_t context = 0;                  // tokens a sequence may hold in both
   double load_s = 0;
 
   bank::Fingerprint fingerprint() const;  // reads the model files once; Requires: a draft
 };
 
-// Fails as LlamaModel::load, LlamaEngine::make and check_same_vocabulary, naming the flag of the model at fault;
-// kInvalid for a LoRA adapter without its model.
+// Fails as LlamaModel::load, LlamaEngine::make, load_torch_draft and check_same_vocabulary, naming the flag of the model at fault;
+// kInvalid for a LoRA adapter without its model, and for settings of llama.cpp where the draft is to run in LibTorch.
 Result<Pair> load_pair(const PairOptions& options);
 
 // "FILE" or "FILE=SCALE"; where all of the text names a file that is there, it is FILE.

@@ -12,8 +12,8 @@ namespace {
 
 using Scope = SettingScope;
 
-// The bounds stand once more in bank/config.hpp and recal/config.hpp; settings_test holds the two together.
-constexpr std::array<SettingInfo, 20> kTable{{
+// The bounds stand once more in bank/config.hpp, recal/config.hpp and kd_config.hpp; settings_test holds the two together.
+constexpr std::array<SettingInfo, 29> kTable{{
     {"preset", "default|seed",
      "a whole set of values: 'seed' is the seed's rule (lambda 0.6, fixed gain, kernel sum, shared top m)", Scope::kRecal},
     {"judge", "match|rejection", "how proposals are judged: same draw as the target's, or min(1, p/q)", Scope::kDrafting},
@@ -36,6 +36,17 @@ constexpr std::array<SettingInfo, 20> kTable{{
     {"key-type", "f32|f16", "how keys are stored", Scope::kRecal},
     {"int8-scan", "on|off", "scan a rounded copy of the keys first", Scope::kRecal},
     {"standardise", "on|off", "keys standardised per dimension", Scope::kRecal},
+    {"lr", "above 0, to 1", "learning rate of AdamW", Scope::kLearning},
+    {"every", "1..65536", "verified positions from one update of the draft's weights to the next", Scope::kLearning},
+    {"buffer", "1..65536", "newest positions an update learns from; at least every", Scope::kLearning},
+    {"passes", "1..64", "AdamW steps of an update, each over the whole buffer", Scope::kLearning},
+    {"loss", "forward|reverse|js", "KL(target, draft), KL(draft, target), or Jensen-Shannon", Scope::kLearning},
+    {"labels", "0..4096", "the target's likeliest tokens kept per position, the rest being one outcome; 0: all",
+     Scope::kLearning},
+    {"window", "1..8192", "tokens of context before the first position learnt from", Scope::kLearning},
+    {"learn-from", "verified|rejected", "which positions teach: all verified ones, or those whose proposal fell",
+     Scope::kLearning},
+    {"lora-rank", "0..256", "trains low-rank adapters of this rank; 0: all weights", Scope::kLearning},
 }};
 
 template <class E>
@@ -75,11 +86,16 @@ constexpr std::array<Choice<recal::SupportRule>, 4> kSupports{{{"union", recal::
                                                                {"draft", recal::SupportRule::kDraft},
                                                                {"intersection", recal::SupportRule::kIntersection}}};
 constexpr std::array<Choice<bank::KeyType>, 2> kKeyTypes{{{"f32", bank::KeyType::kF32}, {"f16", bank::KeyType::kF16}}};
+constexpr std::array<Choice<engine::KdLoss>, 3> kLosses{
+    {{"forward", engine::KdLoss::kForward}, {"reverse", engine::KdLoss::kReverse}, {"js", engine::KdLoss::kJs}}};
+constexpr std::array<Choice<engine::KdPositions>, 2> kPositions{
+    {{"verified", engine::KdPositions::kVerified}, {"rejected", engine::KdPositions::kRejected}}};
 constexpr std::array<Choice<bool>, 2> kOnOff{{{"on", true}, {"off", false}}};
 constexpr std::array<Choice<bool>, 2> kPresets{{{"default", false}, {"seed", true}}};
 
-Status set_whole(std::uint32_t& out, const std::string& shown, const std::string& text, std::uint32_t high) {
-  DRIFT_ASSIGN(const std::int64_t value, parse_int(shown, text, 1, high));
+Status set_whole(std::uint32_t& out, const std::string& shown, const std::string& text, std::uint32_t high,
+                 std::uint32_t low = 1) {
+  DRIFT_ASSIGN(const std::int64_t value, parse_int(shown, text, low, high));
   out = static_cast<std::uint32_t>(value);
   return Status::ok();
 }
@@ -131,6 +147,15 @@ Status apply(Settings& s, const std::string& key, const std::string& text, const
   if (key == "key-type") return set_choice(r.bank.key_type, shown, text, kKeyTypes);
   if (key == "int8-scan") return set_choice(r.bank.int8_scan, shown, text, kOnOff);
   if (key == "standardise") return set_choice(r.bank.standardise, shown, text, kOnOff);
+  if (key == "lr") return set_real(s.kd.rate, shown, text, 0, engine::kKdRateMax, true);
+  if (key == "every") return set_whole(s.kd.every, shown, text, engine::kKdPositionsMax);
+  if (key == "buffer") return set_whole(s.kd.buffer, shown, text, engine::kKdPositionsMax);
+  if (key == "passes") return set_whole(s.kd.passes, shown, text, engine::kKdPassesMax);
+  if (key == "loss") return set_choice(s.kd.loss, shown, text, kLosses);
+  if (key == "labels") return set_whole(s.kd.labels, shown, text, engine::kKdLabelsMax, 0);
+  if (key == "window") return set_whole(s.kd.window, shown, text, engine::kKdWindowMax);
+  if (key == "learn-from") return set_choice(s.kd.positions, shown, text, kPositions);
+  if (key == "lora-rank") return set_whole(s.kd.rank, shown, text, engine::kKdRankMax, 0);
   return {Code::kInvalid, fmt::format("{}: there is no setting '{}'", shown, key)};
 }
 
@@ -174,6 +199,15 @@ std::string setting_value(const Settings& s, const std::string& key) {
   if (key == "key-type") return name_of(r.bank.key_type, kKeyTypes);
   if (key == "int8-scan") return name_of(r.bank.int8_scan, kOnOff);
   if (key == "standardise") return name_of(r.bank.standardise, kOnOff);
+  if (key == "lr") return real(s.kd.rate);
+  if (key == "every") return std::to_string(s.kd.every);
+  if (key == "buffer") return std::to_string(s.kd.buffer);
+  if (key == "passes") return std::to_string(s.kd.passes);
+  if (key == "loss") return name_of(s.kd.loss, kLosses);
+  if (key == "labels") return std::to_string(s.kd.labels);
+  if (key == "window") return std::to_string(s.kd.window);
+  if (key == "learn-from") return name_of(s.kd.positions, kPositions);
+  if (key == "lora-rank") return std::to_string(s.kd.rank);
   return {};
 }
 
@@ -183,6 +217,7 @@ std::vector<std::pair<std::string, std::string>> effective_settings(const Settin
     if (std::string(info.key) == "preset") continue;
     if (info.scope == Scope::kDrafting && mode == decode::Mode::kOff) continue;
     if (info.scope == Scope::kRecal && mode != decode::Mode::kDrift) continue;
+    if (info.scope == Scope::kLearning && !decode::learns(mode)) continue;
     out.emplace_back(info.key, setting_value(settings, info.key));
   }
   return out;
@@ -193,6 +228,7 @@ const char* mode_name(decode::Mode mode) {
     case decode::Mode::kOff: return "off";
     case decode::Mode::kStatic: return "static";
     case decode::Mode::kDrift: return "drift";
+    case decode::Mode::kOnlineKd: return "online-kd";
   }
   return "?";
 }

@@ -14,6 +14,7 @@
 #include "drift/decode/stepper.hpp"
 #include "drift/recal/config.hpp"
 #include "drift/spec/judge.hpp"
+#include "engines/torch/kd_config.hpp"
 
 namespace drift::cli {
 
@@ -21,10 +22,11 @@ struct Settings {
   spec::JudgeRule judge = spec::JudgeRule::kMatch;
   int draft_tokens = 3;
   recal::RecalConfig recal;
+  engine::KdConfig kd;
   std::set<std::string> given;  // keys set on purpose, not by default
 };
 
-enum class SettingScope { kAny, kDrafting, kRecal };  // every mode; static and drift; drift only
+enum class SettingScope { kAny, kDrafting, kRecal, kLearning };  // every mode; modes that draft; drift only; online-kd only
 
 struct SettingInfo {
   const char* key;     // "sigma"; the flag is --sigma

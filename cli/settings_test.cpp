@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -28,11 +29,25 @@ TEST(Settings, BoundsAreTheCores) {
     std::vector<const char*> good, bad;
   };
   const std::vector<Case> cases{
-      {"capacity", {"1", "65536"}, {"0", "65537"}}, {"support", {"1", "1024"}, {"0", "1025"}},
-      {"neighbors", {"1", "256"}, {"0", "257"}},    {"sigma", {"0.001", "10"}, {"0", "10.1", "1e-60"}},
-      {"tau", {"-1", "1"}, {"-1.1", "1.1"}},        {"eta", {"0.001", "1"}, {"0", "1.1"}},
-      {"lambda", {"0", "10"}, {"-1", "11", "nan"}}, {"clip", {"0.1", "100"}, {"0", "101"}},
-      {"draft", {"1", "32"}, {"0", "33"}},          {"gain", {"fixed", "earned"}, {"best", ""}},
+      {"capacity", {"1", "65536"}, {"0", "65537"}},
+      {"support", {"1", "1024"}, {"0", "1025"}},
+      {"neighbors", {"1", "256"}, {"0", "257"}},
+      {"sigma", {"0.001", "10"}, {"0", "10.1", "1e-60"}},
+      {"tau", {"-1", "1"}, {"-1.1", "1.1"}},
+      {"eta", {"0.001", "1"}, {"0", "1.1"}},
+      {"lambda", {"0", "10"}, {"-1", "11", "nan"}},
+      {"clip", {"0.1", "100"}, {"0", "101"}},
+      {"draft", {"1", "32"}, {"0", "33"}},
+      {"gain", {"fixed", "earned"}, {"best", ""}},
+      {"lr", {"1e-7", "1"}, {"0", "1.1", "nan"}},
+      {"every", {"1", "256"}, {"0", "65537"}},
+      {"buffer", {"64", "65536"}, {"0", "65537"}},
+      {"passes", {"1", "64"}, {"0", "65"}},
+      {"labels", {"0", "4096"}, {"-1", "4097"}},
+      {"window", {"1", "8192"}, {"0", "8193"}},
+      {"lora-rank", {"0", "256"}, {"-1", "257"}},
+      {"loss", {"forward", "reverse", "js"}, {"kl", ""}},
+      {"learn-from", {"verified", "rejected"}, {"all"}},
   };
   for (const Case& c : cases) {
     for (const char* value : c.good) {
@@ -43,6 +58,8 @@ TEST(Settings, BoundsAreTheCores) {
       ASSERT_TRUE(status.is_ok()) << status.message();
       const Status valid = s.recal.validate();
       EXPECT_TRUE(valid.is_ok()) << c.key << "=" << value << ": " << valid.message();
+      s.kd.buffer = engine::kKdPositionsMax;
+      EXPECT_TRUE(s.kd.validate(100).is_ok()) << c.key << "=" << value;
     }
     for (const char* value : c.bad) {
       Settings s;
@@ -58,7 +75,11 @@ TEST(Settings, EffectiveOnesDependOnTheMode) {
   const Settings settings;
   EXPECT_TRUE(effective_settings(settings, decode::Mode::kOff).empty());
   EXPECT_EQ(effective_settings(settings, decode::Mode::kStatic).size(), 2u);
-  EXPECT_EQ(effective_settings(settings, decode::Mode::kDrift).size(), setting_table().size() - 1);
+  const auto learning =
+      static_cast<std::size_t>(std::count_if(setting_table().begin(), setting_table().end(),
+                                             [](const SettingInfo& info) { return info.scope == SettingScope::kLearning; }));
+  EXPECT_EQ(effective_settings(settings, decode::Mode::kDrift).size(), setting_table().size() - 1 - learning);
+  EXPECT_EQ(effective_settings(settings, decode::Mode::kOnlineKd).size(), 2 + learning);
 }
 
 }  // namespace

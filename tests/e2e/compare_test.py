@@ -6,7 +6,7 @@ import signal
 import time
 
 import program
-from program import ProgramTest, model, read, shell, start
+from program import ProgramTest, drift, model, read, shell, start
 
 ROWS = [
     {"id": "a", "domain": "general", "kind": "instruction", "prompt": "Name three colours.", "split": "eval"},
@@ -18,7 +18,7 @@ TOP_FIELDS = set("""schema drift_version partial runs_done runs_planned machine 
     target draft vocab context sampler settings reference noise cost_curve modelled_at modes prompts""".split())
 MODE_FIELDS = set("""label mode settings tokens steps drafted accepted accepted_bank acceptance acceptance_conditional
     mean_accepted_per_block time_ms tokens_per_s per_position accepted_histogram mean_length predicted_accepted speedup speedup_median
-    speedup_quartiles modelled_speedup step_ms_p50 step_ms_p99 overhead_fraction overhead_ns step_ns bank_entries bank_bytes
+    speedup_quartiles modelled_speedup step_ms_p50 step_ms_p99 step_ms_max overhead_fraction overhead_ns step_ns bank_entries bank_bytes draft_engine learner
     diverged_prompts max_divergence_margin allowed_divergence_margin divergence_beyond_margin domains""".split())
 
 
@@ -43,6 +43,8 @@ class Refusals(ProgramTest):
         base = ("compare", "-m", "x", "-md", "x", "--prompts", prompts)
         self.refused(["no mode 'fast'"], *base, "--modes", "off,fast")
         self.refused(["lambda in mode 'drift' is 'nan'"], *base, "--modes", "off,drift:lambda=nan")
+        self.refused(["'lr' belongs to online-kd"], *base, "--modes", "off,drift:lr=0.1")
+        self.refused(["--draft-engine is 'fast'", "llama or torch"], *base, "--draft-engine", "fast")
         self.refused(["-n is '0'"], *base, "-n", "0")
         self.refused(["does not exist"], *base, "--json", self.path("no/such/out.json"))
         self.refused(["needs a draft"], "compare", "-m", "x", "--prompts", prompts)
@@ -104,6 +106,34 @@ class Comparisons(ProgramTest):
         _, out = self.compare("--temp", "0.8", "--modes", "off,static:judge=rejection")
         self.assertIsNone(out["modes"][1]["diverged_prompts"])
         self.assertEqual(out["modes"][0]["diverged_prompts"], 0)
+
+    def test_a_draft_that_learns(self):
+        m = model()
+        prompts = self.path("p.jsonl", lines(ROWS[:3]))
+        pair = ("compare", "-m", m, "-md", m, "--prompts", prompts, "-n", "12")
+        if "needs LibTorch" in drift(*pair, "--limit", "1", "-n", "1", "--modes", "off,online-kd").stderr:
+            for wanted in (("--modes", "online-kd"), ("--draft-engine", "torch")):
+                self.refused(["needs LibTorch", "-DDRIFT_WITH_TORCH=ON", "libtorch-dev"], *pair, *wanted)
+            return
+        self.refused(["mode 'online-kd'", "buffer", "at least"], *pair, "--modes", "online-kd:every=300")
+        out = self.path("out.json")
+        done = self.worked(*pair, "--json", out, "--draft-engine", "torch", "--modes",
+                           "off,static,drift,kd=online-kd:lr=1e-4,every=4,buffer=16,lora-rank=4")
+        with open(out, encoding="utf-8") as file:
+            modes = json.load(file)["modes"]
+        self.assertEqual([mode["draft_engine"] for mode in modes], [None, "torch", "torch", "torch"])
+        self.assertEqual([mode["learner"] is None for mode in modes], [True, True, True, False])
+        learner = modes[3]["learner"]
+        self.assertGreater(learner["updates"], 1)
+        self.assertGreater(learner["recomputed_tokens"], 0)
+        self.assertGreater(learner["update_ms_max"], 0)
+        self.assertGreaterEqual(modes[3]["step_ms_max"], learner["update_ms_max"])
+        self.assertGreater(modes[3]["overhead_ns"]["commit"], 0)
+        self.assertLess(learner["optimiser_bytes"], learner["weight_bytes"])
+        for mode in modes:
+            self.assertFalse(mode["divergence_beyond_margin"])
+        for word in ("kd = online-kd: ", "lr=0.0001", "updates from", "All drafts run in LibTorch"):
+            self.assertIn(word, done.stdout)
 
     def test_the_smallest_context(self):
         done, out = self.compare_rows([{"prompt": "a"}], "-c", "2", "-n", "1", "--modes", "off,static")
