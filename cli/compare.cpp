@@ -22,9 +22,13 @@ constexpr const char* kExamples =
     "Prompts: .jsonl with {\"id\", \"domain\", \"kind\": \"instruction\"|\"prefix\", \"prompt\", \"split\"} a line (only "
     "\"prompt\" is needed);\n"
     "any other file is one prompt. Instructions get the chat template, prefixes none.\n"
-    "Modes: [label=]off|static|drift|online-kd[:key=value,key=value...], separated by commas; keys are the long flags of "
-    "Drafting,\n"
-    "of Bank and recalibration, and of Online distillation without their dashes.\n"
+    "Modes: [label=]MODE[:key=value,key=value...], separated by commas; MODE is off, static, drift, online-kd (a draft trained "
+    "while it\n"
+    "serves), or one that copies what followed earlier occurrences of the text's end: lookup (in the text itself), suffix (and in "
+    "earlier\n"
+    "answers), draft+suffix, drift+suffix (and the draft elsewhere). Keys are the long flags of Drafting, Copying, Bank and "
+    "recalibration,\n"
+    "and Online distillation without their dashes.\n"
     "Exit codes: 0 done; 1 failure; 2 bad input; 3 a text left plain decoding's by more than float noise; 130 interrupted.";
 
 // Files that must not be overwritten.
@@ -60,8 +64,9 @@ Status prepare(const CompareOptions& options, CompareResult& result) {
   DRIFT_TRY(options.sampler.validate());
   DRIFT_ASSIGN(std::vector<Variant> variants, parse_modes(options.modes, options.settings));
   for (Variant& variant : variants) {
-    if (variant.mode != decode::Mode::kOff && options.pair.draft.empty()) {
-      return {Code::kInvalid, fmt::format("mode '{}' needs a draft: give one with -md, or use --modes off", variant.label)};
+    if (decode::drafts(variant.mode) && options.pair.draft.empty()) {
+      return {Code::kInvalid,
+              fmt::format("mode '{}' needs a draft: give one with -md, or use --modes off,lookup,suffix", variant.label)};
     }
     if (decode::learns(variant.mode)) DRIFT_TRY(check_learning(options, variant));
     if (variant.mode == decode::Mode::kOff && !result.reference) result.reference = result.variants.size();

@@ -34,7 +34,7 @@ struct CompareOptions {
   std::uint64_t seed = 1;
   int repeats = 1;
   std::string json;
-  std::string bank;  // read only; every drift mode begins with its content
+  std::string bank;  // read only; every mode that recalibrates begins with its content
   bool one_by_one = false;
 };
 
@@ -57,7 +57,8 @@ struct Spread {
 struct VariantResult {
   Variant variant;
   std::vector<PromptRun> runs;
-  std::uint64_t bank_entries = 0, bank_bytes = 0;  // after the last repeat
+  std::uint64_t bank_entries = 0, bank_bytes = 0;     // after the last repeat
+  std::uint64_t suffix_tokens = 0, suffix_bytes = 0;  // likewise
   std::optional<engine::LearnerStats> learner;     // of drafts that learn: counts and times of all repeats, bytes of the last
 
   // Filled by summarise().

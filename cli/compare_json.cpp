@@ -75,8 +75,10 @@ Json mode_json(const CompareOptions& options, const VariantResult& v, const Comp
                     {"total", per_step(m.times.total_ns, m)}};
   out["bank_entries"] = v.bank_entries;
   out["bank_bytes"] = v.bank_bytes;
+  out["suffix_tokens"] = v.suffix_tokens;
+  out["suffix_bytes"] = v.suffix_bytes;
   out["draft_engine"] =
-      v.variant.mode == decode::Mode::kOff ? Json(nullptr) : Json(draft_engine_name(result.draft_engine(options, v)));
+      !decode::drafts(v.variant.mode) ? Json(nullptr) : Json(draft_engine_name(result.draft_engine(options, v)));
   out["learner"] = learner_json(v.learner);
   const bool judged = reference_there && v.compared;
   out["diverged_prompts"] = judged ? Json(v.diverged_prompts) : Json(nullptr);

@@ -84,7 +84,7 @@ void put_learner(Out out, const VariantResult& v) {
 void put_engines(Out out, const CompareOptions& options, const CompareResult& result) {
   std::string in_llama, in_torch;
   for (const VariantResult& v : result.variants) {
-    if (v.variant.mode == decode::Mode::kOff) continue;
+    if (!decode::drafts(v.variant.mode)) continue;
     std::string& names = result.draft_engine(options, v) == DraftEngine::kTorch ? in_torch : in_llama;
     names += (names.empty() ? "" : ", ") + v.variant.label;
   }
@@ -109,7 +109,13 @@ void put_details(Out out, const CompareResult& result) {
     fmt::format_to(out, "\n");
     put_step_times(out, m);
     if (v.learner) put_learner(out, v);
-    if (v.variant.mode != decode::Mode::kDrift) continue;
+    if (decode::copies(v.variant.mode)) {
+      fmt::format_to(out, "  {} copied, {} of them accepted", m.copied, m.accepted_copied);
+      if (decode::remembers(v.variant.mode))
+        fmt::format_to(out, "; suffix memory: {} tokens, {:.1f} MB", v.suffix_tokens, static_cast<double>(v.suffix_bytes) * 1e-6);
+      fmt::format_to(out, "\n");
+    }
+    if (!decode::recalibrates(v.variant.mode)) continue;
     fmt::format_to(out, "  {} accepted thanks to the bank ({:.2f} % of accepted); bank: {} entries, {:.1f} MB\n", m.accepted_bank,
                    m.accepted > 0 ? 100.0 * static_cast<double>(m.accepted_bank) / static_cast<double>(m.accepted) : 0.0,
                    v.bank_entries, static_cast<double>(v.bank_bytes) * 1e-6);

@@ -78,7 +78,7 @@ class Comparison {
     Progress progress(result_.all_runs);
     margins_.resize(result_.prompts.size());
     for (int repeat = 0; repeat < options_.repeats && !result_.partial; ++repeat) {
-      DRIFT_TRY(fresh_banks());
+      DRIFT_TRY(fresh_memories());
       DRIFT_TRY(fresh_drafts());
       for (std::size_t p = 0; p < result_.prompts.size() && !result_.partial; ++p) {
         DRIFT_TRY(run_prompt(p, repeat, progress));
@@ -86,10 +86,15 @@ class Comparison {
       note_learners();
     }
     progress.finish();
-    for (std::size_t v = 0; v < result_.variants.size(); ++v) {
+    for (std::size_t v = 0; v < banks_.size(); ++v) {
       if (!banks_[v]) continue;
       result_.variants[v].bank_entries = banks_[v]->bank().size();
       result_.variants[v].bank_bytes = banks_[v]->bank().bytes();
+    }
+    for (std::size_t v = 0; v < suffixes_.size(); ++v) {
+      if (!suffixes_[v]) continue;
+      result_.variants[v].suffix_tokens = suffixes_[v]->tokens();
+      result_.variants[v].suffix_bytes = suffixes_[v]->bytes();
     }
     find_differences();
     if (!result_.partial && result_.noise_missing) DRIFT_TRY(unless_interrupted(find_noise()));
@@ -125,12 +130,19 @@ class Comparison {
     return Status::ok();
   }
 
-  // Every drift mode owns a bank. A repeat begins with the banks as they were at the start: repeated prompts would flatter.
-  Status fresh_banks() {
+  // Every mode that recalibrates owns a bank, every one that remembers a suffix memory. A repeat begins with them as they were at
+  // the start: repeated prompts would flatter.
+  Status fresh_memories() {
     banks_.clear();
+    suffixes_.clear();
+    for (const VariantResult& v : result_.variants) {
+      suffixes_.emplace_back();
+      if (!decode::remembers(v.variant.mode)) continue;
+      DRIFT_ASSIGN(suffixes_.back(), propose::SuffixMemory::create(v.variant.settings.suffix_tokens));
+    }
     for (const VariantResult& v : result_.variants) {
       banks_.emplace_back();
-      if (v.variant.mode != Mode::kDrift) continue;
+      if (!decode::recalibrates(v.variant.mode)) continue;
       DRIFT_ASSIGN(const recal::RecalConfig config, complete(v.variant.settings.recal, pair_));
       DRIFT_ASSIGN(banks_.back(), recal::Recalibrator::create(config));
       if (stored_) {
@@ -192,6 +204,8 @@ class Comparison {
     config.draft_tokens = variant.settings.draft_tokens;
     config.max_tokens = options_.generate;
     config.recal = banks_[v].get();
+    config.copy = variant.settings.copy;
+    config.suffix = suffixes_[v].get();
     config.learner = learning_[v].draft.learner.get();
     config.choices = &choices_;
     config.is_end = [this](Token token) { return pair_.text->is_end(token); };
@@ -203,7 +217,7 @@ class Comparison {
     // Opened with a mode that drafts, if there is one: its prefill fills both models.
     const std::size_t count = result_.variants.size();
     std::size_t opener = 0;
-    while (opener + 1 < count && result_.variants[opener].variant.mode == Mode::kOff) ++opener;
+    while (opener + 1 < count && !decode::drafts(result_.variants[opener].variant.mode)) ++opener;
     select_draft(opener);
     DRIFT_ASSIGN(auto sequence, stepper_.open(prompts_[p], config_of(opener, p, false)));
     const Status status = run_variants(*sequence, p, repeat, progress);
@@ -333,7 +347,8 @@ class Comparison {
   decode::Stepper stepper_;
   RngStream choices_;
   std::vector<std::vector<Token>> prompts_;
-  std::vector<std::unique_ptr<recal::Recalibrator>> banks_;  // [variants], null unless drift
+  std::vector<std::unique_ptr<recal::Recalibrator>> banks_;       // [variants], null unless the mode recalibrates
+  std::vector<std::unique_ptr<propose::SuffixMemory>> suffixes_;  // [variants], null unless the mode remembers
   std::optional<bank::StoredBank> stored_;
   struct Learning {
     LearningDraft draft;

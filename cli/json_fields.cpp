@@ -8,6 +8,8 @@ void put_metrics(Json& out, const trace::Metrics& m) {
   out["drafted"] = m.drafted;
   out["accepted"] = m.accepted;
   out["accepted_bank"] = m.accepted_bank;
+  out["copied"] = m.copied;
+  out["accepted_copied"] = m.accepted_copied;
   out["acceptance"] = m.acceptance();
   out["acceptance_conditional"] = m.acceptance_conditional();
   out["mean_accepted_per_block"] = m.mean_accepted_per_block();

@@ -10,20 +10,11 @@ namespace {
 
 constexpr std::size_t kLabelMax = 32;
 
-constexpr decode::Mode kModes[] = {decode::Mode::kOff, decode::Mode::kStatic, decode::Mode::kDrift, decode::Mode::kOnlineKd};
-
-const decode::Mode* find_mode(std::string_view text) {
-  const auto* found =
-      std::find_if(std::begin(kModes), std::end(kModes), [&](decode::Mode mode) { return text == mode_name(mode); });
-  return found == std::end(kModes) ? nullptr : found;
-}
-
-bool is_mode(std::string_view text) { return find_mode(text) != nullptr; }
-
 bool label_ok(std::string_view label) {
   if (label.empty() || label.size() > kLabelMax) return false;
   return std::all_of(label.begin(), label.end(), [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' || c == '_' || c == '-';
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' || c == '_' || c == '-' ||
+           c == '+';
   });
 }
 
@@ -31,7 +22,7 @@ bool begins_variant(std::string_view piece) {
   if (piece.find(':') != std::string_view::npos) return true;
   const std::size_t equals = piece.find('=');
   if (equals == std::string_view::npos) return true;
-  return is_mode(piece.substr(equals + 1)) && find_setting(std::string(piece.substr(0, equals))) == nullptr;
+  return is_mode(std::string(piece.substr(equals + 1))) && find_setting(std::string(piece.substr(0, equals))) == nullptr;
 }
 
 Status refuse(std::string_view piece, const std::string& why) {
@@ -44,14 +35,9 @@ Status add_setting(Variant& variant, std::string_view piece) {
   const std::string key(piece.substr(0, equals)), value(piece.substr(equals + 1));
   const SettingInfo* info = find_setting(key);
   if (info == nullptr) return refuse(piece, fmt::format("there is no setting '{}'; see drift compare --help", key));
-  if (info->scope == SettingScope::kRecal && variant.mode != decode::Mode::kDrift) {
-    return refuse(piece, fmt::format("'{}' belongs to drift modes, and '{}' is {}", key, variant.label, mode_name(variant.mode)));
-  }
-  if (info->scope == SettingScope::kLearning && !decode::learns(variant.mode)) {
-    return refuse(piece, fmt::format("'{}' belongs to online-kd, and '{}' is {}", key, variant.label, mode_name(variant.mode)));
-  }
-  if (info->scope == SettingScope::kDrafting && variant.mode == decode::Mode::kOff) {
-    return refuse(piece, fmt::format("'{}' is for modes that draft, and '{}' is off", key, variant.label));
+  if (!applies(info->scope, variant.mode)) {
+    return refuse(piece, fmt::format("'{}' belongs to {}, and '{}' is {}", key, scope_modes(info->scope), variant.label,
+                                     mode_name(variant.mode)));
   }
   return set_setting(variant.settings, key, value, fmt::format("{} in mode '{}'", key, variant.label));
 }
@@ -61,22 +47,17 @@ Result<Variant> begin_variant(std::string_view head, const Settings& defaults) {
   Variant variant;
   variant.settings = defaults;
   const std::size_t equals = head.find('=');
-  const std::string_view mode = equals == std::string_view::npos ? head : head.substr(equals + 1);
+  const std::string mode(equals == std::string_view::npos ? head : head.substr(equals + 1));
   variant.label = std::string(equals == std::string_view::npos ? head : head.substr(0, equals));
-  if (!is_mode(mode)) return refuse(head, fmt::format("there is no mode '{}'; it must be off, static, drift or online-kd", mode));
-  if (!label_ok(variant.label)) return refuse(head, "a label is 1 to 32 of A-Z a-z 0-9 . _ -");
+  if (!is_mode(mode)) return refuse(head, fmt::format("there is no mode '{}'; it must be one of {}", mode, mode_names()));
+  if (!label_ok(variant.label)) return refuse(head, "a label is 1 to 32 of A-Z a-z 0-9 . _ - +");
   if (equals != std::string_view::npos && find_setting(variant.label) != nullptr)
     return refuse(head, "a label may not be the name of a setting");
-  variant.mode = *find_mode(mode);
+  DRIFT_ASSIGN(variant.mode, parse_mode("mode", mode));
   return variant;
 }
 
 }  // namespace
-
-Result<decode::Mode> parse_mode(const std::string& shown, std::string_view text) {
-  if (const decode::Mode* mode = find_mode(text)) return *mode;
-  return Status(Code::kInvalid, fmt::format("{} is '{}'; it must be off, static, drift or online-kd", shown, text));
-}
 
 Result<std::vector<Variant>> parse_modes(std::string_view list, const Settings& defaults) {
   std::vector<Variant> variants;

@@ -2,9 +2,9 @@
 //
 //   list    = variant { "," variant }
 //   variant = [ label "=" ] mode [ ":" setting { "," setting } ]
-//   mode    = "off" | "static" | "drift" | "online-kd"
+//   mode    = "off" | "static" | "drift" | "online-kd" | "lookup" | "suffix" | "draft+suffix" | "drift+suffix"
 //   setting = key "=" value            (keys and bounds: settings.hpp)
-//   label   = 1 to 32 of A-Z a-z 0-9 . _ -, not the name of a setting; the mode's name if left out
+//   label   = 1 to 32 of A-Z a-z 0-9 . _ - +, not the name of a setting; the mode's name if left out
 // After a comma a new variant begins where the piece has no "=", has a ":", or reads NAME=MODE with NAME no key.
 #pragma once
 
@@ -28,7 +28,5 @@ struct Variant {
 
 // Every variant begins with `defaults`. Fails with kInvalid naming the piece that cannot be read, and why.
 Result<std::vector<Variant>> parse_modes(std::string_view list, const Settings& defaults);
-// "off", "static", "drift" or "online-kd". Fails with kInvalid.
-Result<decode::Mode> parse_mode(const std::string& shown, std::string_view text);
 
 }  // namespace drift::cli

@@ -73,6 +73,23 @@ TEST(Modes, JudgeAndDraftForModesThatDraft) {
   EXPECT_EQ(v[1].settings.judge, spec::JudgeRule::kRejection);
 }
 
+TEST(Modes, ThoseThatCopy) {
+  const auto v = parsed(
+      "lookup,suffix,draft+suffix,drift+suffix,s3=draft+suffix:min-match=3,copy-q=counts,suffix-tokens=100,d=drift+suffix:tau=0."
+      "5");
+  ASSERT_EQ(v.size(), 6u);
+  EXPECT_EQ(v[0].mode, Mode::kLookup);
+  EXPECT_EQ(v[1].mode, Mode::kSuffix);
+  EXPECT_EQ(v[2].mode, Mode::kDraftSuffix);
+  EXPECT_EQ(v[2].label, "draft+suffix");
+  EXPECT_EQ(v[2].settings.copy.min_match, 2);
+  EXPECT_EQ(v[3].mode, Mode::kDriftSuffix);
+  EXPECT_EQ(v[4].settings.copy.min_match, 3);
+  EXPECT_EQ(v[4].settings.copy.q, propose::QRule::kCounts);
+  EXPECT_EQ(v[4].settings.suffix_tokens, 100u);
+  EXPECT_FLOAT_EQ(v[5].settings.recal.bank.tau, 0.5f);
+}
+
 TEST(Modes, BadListsNameThePiece) {
   const std::pair<const char*, const char*> cases[] = {
       {"", "empty piece"},
@@ -86,7 +103,11 @@ TEST(Modes, BadListsNameThePiece) {
       {"drift:lambda=11", "from 0 to 10"},
       {"drift:", "key=value"},
       {"static:gain=fixed", "belongs to drift modes"},
-      {"off:draft=3", "modes that draft"},
+      {"off:draft=3", "modes that draft or copy"},
+      {"static:min-match=3", "modes that copy"},
+      {"lookup:suffix-tokens=100", "suffix memory"},
+      {"suffix:min-match=1", "from 2 to 32"},
+      {"draft+lookup", "no mode 'draft+lookup'"},
       {"drift:lr=0.1", "belongs to online-kd"},
       {"online-kd:lambda=1", "belongs to drift modes"},
       {"online-kd:lr=0", "above 0"},

@@ -121,6 +121,16 @@ void add_sampler_options(CLI::App& app, spec::SamplerConfig& sampler, std::uint6
       ->group("Sampling");
 }
 
+namespace {
+
+const char* group_of(SettingScope scope) {
+  if (scope == SettingScope::kLearning) return "Online distillation";
+  if (scope == SettingScope::kRecal) return "Bank and recalibration";
+  return scope == SettingScope::kDrafting ? "Drafting" : "Copying";
+}
+
+}  // namespace
+
 void add_setting_options(CLI::App& app, Settings& settings, bool learning) {
   for (const SettingInfo& info : setting_table()) {
     if (info.scope == SettingScope::kLearning && !learning) continue;
@@ -130,9 +140,7 @@ void add_setting_options(CLI::App& app, Settings& settings, bool learning) {
            flag, [key, flag, &settings](const std::string& text) { must(set_setting(settings, key, text, flag)); },
            fmt::format("{} ({}) [{}]", info.help, info.values, current))
         ->type_name("")
-        ->group(info.scope == SettingScope::kRecal      ? "Bank and recalibration"
-                : info.scope == SettingScope::kLearning ? "Online distillation"
-                                                        : "Drafting");
+        ->group(group_of(info.scope));
   }
 }
 

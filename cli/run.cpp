@@ -54,11 +54,12 @@ Messages first_messages(const RunOptions& options) {
 
 class Runner {
  public:
-  Runner(const RunOptions& options, Mode mode, Pair& pair, BankSession* bank)
+  Runner(const RunOptions& options, Mode mode, Pair& pair, BankSession* bank, propose::SuffixMemory* suffix)
       : options_(options),
         mode_(mode),
         pair_(pair),
         bank_(bank),
+        suffix_(suffix),
         stepper_(*pair.target, pair.draft.get()),
         choices_(options.seed) {
     const bool terminal = stdout_is_terminal();
@@ -118,6 +119,8 @@ class Runner {
     config.draft_tokens = options_.settings.draft_tokens;
     config.max_tokens = max_tokens;
     config.recal = bank_ != nullptr ? bank_->recal() : nullptr;
+    config.copy = options_.settings.copy;
+    config.suffix = suffix_;
     config.choices = &choices_;
     config.is_end = [this](Token token) { return pair_.text->is_end(token); };
     return config;
@@ -188,6 +191,7 @@ class Runner {
   Mode mode_;
   Pair& pair_;
   BankSession* bank_;
+  propose::SuffixMemory* suffix_;
   decode::Stepper stepper_;
   std::unique_ptr<decode::Sequence> sequence_;
   RngStream choices_;
@@ -300,10 +304,10 @@ Status check(RunOptions& options, Mode& mode) {
   if (decode::learns(mode))
     return {Code::kInvalid,
             "--mode online-kd trains its draft anew in every run; compare it with drift compare --modes online-kd"};
-  if (mode != Mode::kOff && options.pair.draft.empty())
+  if (decode::drafts(mode) && options.pair.draft.empty())
     return {Code::kInvalid, fmt::format("--mode {} needs a draft: give one with -md", mode_name(mode))};
-  if (mode != Mode::kDrift && !options.bank.empty())
-    return {Code::kInvalid, fmt::format("--bank belongs to --mode drift; this is {}", mode_name(mode))};
+  if (!decode::recalibrates(mode) && !options.bank.empty())
+    return {Code::kInvalid, fmt::format("--bank belongs to --mode drift and drift+suffix; this is {}", mode_name(mode))};
   if (options.bank_read_only && options.bank.empty()) return {Code::kInvalid, "--bank-ro needs --bank FILE"};
   return text::StopStrings::make(options.stops).status();
 }
@@ -321,12 +325,16 @@ Result<int> run(RunOptions options) {
     DRIFT_ASSIGN(prompt, frame(pair, options, messages, chat));
   }
   std::optional<BankSession> bank;
-  if (mode == Mode::kDrift) {
+  if (decode::recalibrates(mode)) {
     DRIFT_ASSIGN(bank, BankSession::open(options.bank, options.bank_read_only, options.settings, pair));
     options.settings.recal = bank->recal()->config();  // a stored bank brings its own: print what is in use
   }
   BankSession* session = bank ? &*bank : nullptr;
-  Runner runner(options, mode, pair, session);
+  std::unique_ptr<propose::SuffixMemory> suffix;  // lasts as long as the chat
+  if (decode::remembers(mode)) {
+    DRIFT_ASSIGN(suffix, propose::SuffixMemory::create(options.settings.suffix_tokens));
+  }
+  Runner runner(options, mode, pair, session, suffix.get());
   Result<int> code =
       options.has_prompt ? run_once(options, mode, pair, session, runner, prompt) : run_chat(options, mode, pair, runner, chat);
   if (bank) DRIFT_TRY(bank->save());  // also after a failure: what was learned before it is sound
@@ -352,7 +360,7 @@ void add_run_command(CLI::App& app, int& exit_code) {
             if (v == 0) throw CLI::ValidationError("-n is '0'; it must be 1 to 1048576, or -1 for no limit");
             options->generate = v;
           });
-  add_text(*command, "--mode", "MODE", "off, static or drift [drift with -md, else off]", options->mode);
+  add_text(*command, "--mode", "MODE", mode_names() + " [drift with -md, else off]", options->mode);
   command->add_option("--stop", options->stops, "end at this text, which is not shown; may be repeated")
       ->type_name("TEXT")
       ->expected(1)

@@ -22,7 +22,8 @@ std::string figures_line(const Turn& turn, decode::Mode mode) {
     fmt::format_to(out, "; acceptance {:.3f} of drafted, {:.3f} conditional, {:.2f} per block", m.acceptance(),
                    m.acceptance_conditional(), m.mean_accepted_per_block());
   }
-  if (mode == decode::Mode::kDrift) {
+  if (decode::copies(mode)) fmt::format_to(out, "; {} copied, {} of them accepted", m.copied, m.accepted_copied);
+  if (decode::recalibrates(mode)) {
     fmt::format_to(out, "; {} accepted thanks to the bank; overhead {:.2f} %", m.accepted_bank, 100 * m.overhead_fraction());
   }
   if (const auto factor = plain_factor(turn)) {

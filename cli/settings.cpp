@@ -13,11 +13,15 @@ namespace {
 using Scope = SettingScope;
 
 // The bounds stand once more in bank/config.hpp, recal/config.hpp and kd_config.hpp; settings_test holds the two together.
-constexpr std::array<SettingInfo, 29> kTable{{
+constexpr std::array<SettingInfo, 32> kTable{{
     {"preset", "default|seed",
      "a whole set of values: 'seed' is the seed's rule (lambda 0.6, fixed gain, kernel sum, shared top m)", Scope::kRecal},
     {"judge", "match|rejection", "how proposals are judged: same draw as the target's, or min(1, p/q)", Scope::kDrafting},
     {"draft", "1..32", "tokens drafted per block; 3 and 7 fit kernels that work on 4 rows at a time", Scope::kDrafting},
+    {"min-match", "2..32", "tokens of the text's end that must have been seen before, to copy what followed", Scope::kCopy},
+    {"copy-q", "top|counts", "copied: the most frequent continuation, or drawn from all by count (above temperature 0)",
+     Scope::kCopy},
+    {"suffix-tokens", "64..16777216", "tokens of earlier answers the suffix memory holds; 28 bytes each", Scope::kSuffix},
     {"capacity", "1..65536", "entries of the bank (N)", Scope::kRecal},
     {"support", "1..1024", "tokens an entry holds (m)", Scope::kRecal},
     {"neighbors", "1..256", "entries consulted per position (k)", Scope::kRecal},
@@ -91,12 +95,21 @@ constexpr std::array<Choice<engine::KdLoss>, 3> kLosses{
 constexpr std::array<Choice<engine::KdPositions>, 2> kPositions{
     {{"verified", engine::KdPositions::kVerified}, {"rejected", engine::KdPositions::kRejected}}};
 constexpr std::array<Choice<bool>, 2> kOnOff{{{"on", true}, {"off", false}}};
+constexpr std::array<Choice<propose::QRule>, 2> kCopyRules{{{"top", propose::QRule::kTop}, {"counts", propose::QRule::kCounts}}};
+constexpr std::array<Choice<decode::Mode>, 8> kModes{{{"off", decode::Mode::kOff},
+                                                      {"static", decode::Mode::kStatic},
+                                                      {"drift", decode::Mode::kDrift},
+                                                      {"online-kd", decode::Mode::kOnlineKd},
+                                                      {"lookup", decode::Mode::kLookup},
+                                                      {"suffix", decode::Mode::kSuffix},
+                                                      {"draft+suffix", decode::Mode::kDraftSuffix},
+                                                      {"drift+suffix", decode::Mode::kDriftSuffix}}};
 constexpr std::array<Choice<bool>, 2> kPresets{{{"default", false}, {"seed", true}}};
 
-Status set_whole(std::uint32_t& out, const std::string& shown, const std::string& text, std::uint32_t high,
-                 std::uint32_t low = 1) {
+template <class T>
+Status set_whole(T& out, const std::string& shown, const std::string& text, std::int64_t high, std::int64_t low = 1) {
   DRIFT_ASSIGN(const std::int64_t value, parse_int(shown, text, low, high));
-  out = static_cast<std::uint32_t>(value);
+  out = static_cast<T>(value);
   return Status::ok();
 }
 
@@ -125,11 +138,11 @@ Status apply(Settings& s, const std::string& key, const std::string& text, const
   recal::RecalConfig& r = s.recal;
   if (key == "preset") return set_preset(s, shown, text);
   if (key == "judge") return set_choice(s.judge, shown, text, kJudges);
-  if (key == "draft") {
-    DRIFT_ASSIGN(const std::int64_t value, parse_int(shown, text, 1, decode::kMaxDraftTokens));
-    s.draft_tokens = static_cast<int>(value);
-    return Status::ok();
-  }
+  if (key == "draft") return set_whole(s.draft_tokens, shown, text, decode::kMaxDraftTokens);
+  if (key == "min-match") return set_whole(s.copy.min_match, shown, text, propose::kMostMatch, propose::kLeastMatch);
+  if (key == "copy-q") return set_choice(s.copy.q, shown, text, kCopyRules);
+  if (key == "suffix-tokens")
+    return set_whole(s.suffix_tokens, shown, text, propose::kMostMemoryTokens, propose::kLeastMemoryTokens);
   if (key == "capacity") return set_whole(r.bank.capacity, shown, text, bank::kMaxCapacity);
   if (key == "support") return set_whole(r.bank.support, shown, text, bank::kMaxSupport);
   if (key == "neighbors") return set_whole(r.neighbors, shown, text, bank::kMaxNeighbors);
@@ -182,6 +195,9 @@ std::string setting_value(const Settings& s, const std::string& key) {
   const recal::RecalConfig& r = s.recal;
   if (key == "judge") return name_of(s.judge, kJudges);
   if (key == "draft") return std::to_string(s.draft_tokens);
+  if (key == "min-match") return std::to_string(s.copy.min_match);
+  if (key == "copy-q") return name_of(s.copy.q, kCopyRules);
+  if (key == "suffix-tokens") return std::to_string(s.suffix_tokens);
   if (key == "capacity") return std::to_string(r.bank.capacity);
   if (key == "support") return std::to_string(r.bank.support);
   if (key == "neighbors") return std::to_string(r.neighbors);
@@ -215,22 +231,49 @@ std::vector<std::pair<std::string, std::string>> effective_settings(const Settin
   std::vector<std::pair<std::string, std::string>> out;
   for (const SettingInfo& info : kTable) {
     if (std::string(info.key) == "preset") continue;
-    if (info.scope == Scope::kDrafting && mode == decode::Mode::kOff) continue;
-    if (info.scope == Scope::kRecal && mode != decode::Mode::kDrift) continue;
-    if (info.scope == Scope::kLearning && !decode::learns(mode)) continue;
+    if (!applies(info.scope, mode)) continue;
     out.emplace_back(info.key, setting_value(settings, info.key));
   }
   return out;
 }
 
-const char* mode_name(decode::Mode mode) {
-  switch (mode) {
-    case decode::Mode::kOff: return "off";
-    case decode::Mode::kStatic: return "static";
-    case decode::Mode::kDrift: return "drift";
-    case decode::Mode::kOnlineKd: return "online-kd";
+bool applies(SettingScope scope, decode::Mode mode) {
+  switch (scope) {
+    case Scope::kDrafting: return mode != decode::Mode::kOff;
+    case Scope::kCopy: return decode::copies(mode);
+    case Scope::kSuffix: return decode::remembers(mode);
+    case Scope::kRecal: return decode::recalibrates(mode);
+    case Scope::kLearning: return decode::learns(mode);
+  }
+  return false;
+}
+
+const char* scope_modes(SettingScope scope) {
+  switch (scope) {
+    case Scope::kDrafting: return "modes that draft or copy";
+    case Scope::kCopy: return "modes that copy (lookup, suffix, draft+suffix, drift+suffix)";
+    case Scope::kSuffix: return "modes with a suffix memory (suffix, draft+suffix, drift+suffix)";
+    case Scope::kRecal: return "drift modes (drift, drift+suffix)";
+    case Scope::kLearning: return "online-kd";
   }
   return "?";
+}
+
+const char* mode_name(decode::Mode mode) {
+  for (const auto& choice : kModes) {
+    if (choice.value == mode) return choice.name;
+  }
+  return "?";
+}
+
+Result<decode::Mode> parse_mode(const std::string& shown, const std::string& text) { return choose(shown, text, kModes); }
+
+bool is_mode(const std::string& text) { return parse_mode("", text).is_ok(); }
+
+std::string mode_names() {
+  std::string names;
+  for (const auto& choice : kModes) names += (names.empty() ? "" : ", ") + std::string(choice.name);
+  return names;
 }
 
 const char* judge_name(spec::JudgeRule rule) { return rule == spec::JudgeRule::kMatch ? "match" : "rejection"; }

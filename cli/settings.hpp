@@ -12,6 +12,7 @@
 
 #include "drift/base/status.hpp"
 #include "drift/decode/stepper.hpp"
+#include "drift/propose/suffix_memory.hpp"
 #include "drift/recal/config.hpp"
 #include "drift/spec/judge.hpp"
 #include "engines/torch/kd_config.hpp"
@@ -23,10 +24,12 @@ struct Settings {
   int draft_tokens = 3;
   recal::RecalConfig recal;
   engine::KdConfig kd;
+  propose::CopyConfig copy;
+  std::uint32_t suffix_tokens = propose::kDefaultMemoryTokens;
   std::set<std::string> given;  // keys set on purpose, not by default
 };
 
-enum class SettingScope { kAny, kDrafting, kRecal, kLearning };  // every mode; modes that draft; drift only; online-kd only
+enum class SettingScope { kDrafting, kCopy, kSuffix, kRecal, kLearning };  // modes that propose; copy; remember answers; recalibrate; train their draft
 
 struct SettingInfo {
   const char* key;     // "sigma"; the flag is --sigma
@@ -47,7 +50,17 @@ std::string setting_value(const Settings& settings, const std::string& key);
 // All effective (key, value) that matter in a mode, in table order.
 std::vector<std::pair<std::string, std::string>> effective_settings(const Settings& settings, decode::Mode mode);
 
+// Whether a setting of this scope matters in a mode.
+bool applies(SettingScope scope, decode::Mode mode);
+// The modes that settings of this scope belong to, in words.
+const char* scope_modes(SettingScope scope);
+
 const char* mode_name(decode::Mode mode);
+// Fails with kInvalid naming `shown` and the modes there are.
+Result<decode::Mode> parse_mode(const std::string& shown, const std::string& text);
+bool is_mode(const std::string& text);
+// "off, static, ..." for messages and help.
+std::string mode_names();
 const char* judge_name(spec::JudgeRule rule);
 
 }  // namespace drift::cli

@@ -29,16 +29,12 @@ TEST(Settings, BoundsAreTheCores) {
     std::vector<const char*> good, bad;
   };
   const std::vector<Case> cases{
-      {"capacity", {"1", "65536"}, {"0", "65537"}},
-      {"support", {"1", "1024"}, {"0", "1025"}},
-      {"neighbors", {"1", "256"}, {"0", "257"}},
-      {"sigma", {"0.001", "10"}, {"0", "10.1", "1e-60"}},
-      {"tau", {"-1", "1"}, {"-1.1", "1.1"}},
-      {"eta", {"0.001", "1"}, {"0", "1.1"}},
-      {"lambda", {"0", "10"}, {"-1", "11", "nan"}},
-      {"clip", {"0.1", "100"}, {"0", "101"}},
-      {"draft", {"1", "32"}, {"0", "33"}},
-      {"gain", {"fixed", "earned"}, {"best", ""}},
+      {"capacity", {"1", "65536"}, {"0", "65537"}}, {"support", {"1", "1024"}, {"0", "1025"}},
+      {"neighbors", {"1", "256"}, {"0", "257"}},    {"sigma", {"0.001", "10"}, {"0", "10.1", "1e-60"}},
+      {"tau", {"-1", "1"}, {"-1.1", "1.1"}},        {"eta", {"0.001", "1"}, {"0", "1.1"}},
+      {"lambda", {"0", "10"}, {"-1", "11", "nan"}}, {"clip", {"0.1", "100"}, {"0", "101"}},
+      {"draft", {"1", "32"}, {"0", "33"}},          {"gain", {"fixed", "earned"}, {"best", ""}},
+      {"min-match", {"2", "32"}, {"1", "33"}},      {"suffix-tokens", {"64", "16777216"}, {"63", "16777217"}},
       {"lr", {"1e-7", "1"}, {"0", "1.1", "nan"}},
       {"every", {"1", "256"}, {"0", "65537"}},
       {"buffer", {"64", "65536"}, {"0", "65537"}},
@@ -60,6 +56,7 @@ TEST(Settings, BoundsAreTheCores) {
       EXPECT_TRUE(valid.is_ok()) << c.key << "=" << value << ": " << valid.message();
       s.kd.buffer = engine::kKdPositionsMax;
       EXPECT_TRUE(s.kd.validate(100).is_ok()) << c.key << "=" << value;
+      EXPECT_TRUE(s.copy.validate().is_ok());
     }
     for (const char* value : c.bad) {
       Settings s;
@@ -78,8 +75,11 @@ TEST(Settings, EffectiveOnesDependOnTheMode) {
   const auto learning =
       static_cast<std::size_t>(std::count_if(setting_table().begin(), setting_table().end(),
                                              [](const SettingInfo& info) { return info.scope == SettingScope::kLearning; }));
-  EXPECT_EQ(effective_settings(settings, decode::Mode::kDrift).size(), setting_table().size() - 1 - learning);
   EXPECT_EQ(effective_settings(settings, decode::Mode::kOnlineKd).size(), 2 + learning);
+  EXPECT_EQ(effective_settings(settings, decode::Mode::kLookup).size(), 4u);
+  EXPECT_EQ(effective_settings(settings, decode::Mode::kSuffix).size(), 5u);
+  EXPECT_EQ(effective_settings(settings, decode::Mode::kDrift).size(), setting_table().size() - 4 - learning);
+  EXPECT_EQ(effective_settings(settings, decode::Mode::kDriftSuffix).size(), setting_table().size() - 1 - learning);
 }
 
 }  // namespace

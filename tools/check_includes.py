@@ -24,12 +24,13 @@ ALLOWED = {
     "trace": {"base"},
     "bank": {"base", "simd"},
     "recal": {"base", "simd", "spec", "bank"},
+    "propose": {"base", "simd", "spec"},
     "control": {"base", "simd", "spec", "engine", "bank", "recal", "trace"},
-    "decode": {"base", "simd", "spec", "engine", "bank", "recal", "trace", "control"},
+    "decode": {"base", "simd", "spec", "engine", "bank", "recal", "propose", "trace", "control"},
     # The C API (drift/drift.h, drift/capi*.cpp) lies in drift/ itself.
     "": {"base", "simd", "spec", "bank", "recal"},
     # Test helpers may see everything below them; nothing in the product may see them.
-    "testing": {"base", "simd", "spec", "engine", "bank", "recal", "trace", "control", "decode", ""},
+    "testing": {"base", "simd", "spec", "engine", "bank", "recal", "propose", "trace", "control", "decode", ""},
 }
 # A unit test may use what its layer uses, and the test helpers.
 TEST_EXTRA = {"testing", "engine"}

@@ -28,7 +28,7 @@ import time
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 HEADER = os.path.join(ROOT, "drift", "base", "mutant.hpp")
 # Test programs, in the order they run. The others test code that no mutant touches.
-UNIT = ["base_test", "spec_test", "recal_test", "trace_test", "decode_test", "testing_test", "bank_test"]
+UNIT = ["base_test", "spec_test", "recal_test", "propose_test", "trace_test", "decode_test", "testing_test", "bank_test"]
 PROPERTY = "property_test"
 # The long-running property tests are left out, for all mutants alike: 1e5 seeds each, or tens of thousands of tokens.
 PROPERTY_FILTER = "-ChiSquare.*:Systematic.*:Idiosyncratic.*"

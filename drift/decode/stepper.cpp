@@ -1,100 +1,37 @@
 #include "drift/decode/stepper.hpp"
 
 #include <algorithm>
-#include <chrono>
-#include <cmath>
-#include <cstring>
 #include <string>
 #include <utility>
 
 #include "drift/base/check.hpp"
 #include "drift/base/mutant.hpp"
+#include "drift/decode/stepper_impl.hpp"
 #include "drift/simd/simd.hpp"
 
 namespace drift::decode {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-using engine::Node;
-using engine::Rows;
-
-// Adds the time between construction and stop() to a counter.
-class Timer {
- public:
-  explicit Timer(std::int64_t& to) : to_(to), from_(Clock::now()) {}
-  ~Timer() { to_ += std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - from_).count(); }
-  Timer(const Timer&) = delete;
-  Timer& operator=(const Timer&) = delete;
-
- private:
-  std::int64_t& to_;
-  Clock::time_point from_;
-};
-
 Status bad(const std::string& message) { return {Code::kInvalid, message}; }
+
+}  // namespace
 
 // What a sequence is called in random keys.
 std::uint64_t key_name(const SequenceConfig& config) { return is_mutant(Mutant::kSequenceNotInKey) ? 0 : config.name; }
 
-// A NaN in a row would make every comparison below false and choose some token silently: refuse it here.
 Status check_row(std::span<const float> logits, const char* role, const engine::ModelInfo& info) {
   if (simd::all_finite(logits)) return Status::ok();
   return {Code::kInternal, std::string(role) + " '" + info.name +
                                "' produced logits that are not finite; the model file or its backend is broken"};
 }
 
-}  // namespace
-
-struct Stepper::Impl {
-  engine::Engine& target;
-  engine::Engine* draft;
-  engine::ModelInfo target_info;
-  engine::ModelInfo draft_info;
-  std::size_t common = 0;  // tokens both models know
-
-  // Scratch shared by all steps; sized by the largest batch seen.
-  std::vector<Node> nodes;
-  std::vector<Sequence*> drafting;  // sequences that draft at the current depth
-  std::vector<Sequence*> stepping;  // the sequences of this step
-  Rows rows;
-  spec::Sampler sampler;
-  spec::Distribution dist;
-  std::vector<recal::Recalibrator*> to_commit;
-  std::vector<engine::Learner*> learning;
-  std::vector<Token> lesson_text;
-  std::vector<const float*> lesson_rows;
-
-  explicit Impl(engine::Engine& t, engine::Engine* d) : target(t), draft(d), target_info(t.info()) {
-    common = target_info.vocab;
-    if (draft != nullptr) {
-      draft_info = draft->info();
-      common = std::min(common, draft_info.vocab);
-    }
+Stepper::Impl::Impl(engine::Engine& t, engine::Engine* d) : target(t), draft(d), target_info(t.info()) {
+  common = target_info.vocab;
+  if (draft != nullptr) {
+    draft_info = draft->info();
+    common = std::min(common, draft_info.vocab);
   }
-
-  Status check(const SequenceConfig& config) const;
-  Status check(std::span<const Token> prompt, const SequenceConfig& config) const;
-  int block_length(const Sequence& s) const;
-  Status grow(std::vector<trace::StepEvent>& events, trace::StepTimes& times);
-  Status draft_forward(int depth, trace::StepTimes& times);
-  Status propose(Sequence& s, std::size_t row, int depth, trace::StepEvent& event);
-  Status verify(trace::StepTimes& times);
-  void judge(Sequence& s, trace::StepEvent& event);
-  Status keep(Sequence& s);
-  Status learn(Sequence& s, trace::StepEvent& event);
-  Status teach_draft(const Sequence& s, std::size_t taught);
-  Status commit_drafts(std::vector<trace::StepEvent>& events);
-  Status forget(Status why);
-  void commit(std::vector<trace::StepEvent>& events);
-  void emit(Sequence& s, trace::StepEvent& event);
-  void emit_margins(const Sequence& s, trace::StepEvent& event);
-  void target_distribution(const Sequence& s, NodeIndex node, spec::Distribution& out);
-  void spoil_q(Sequence& s);
-  Status spoil_weights(Sequence& s);
-  std::span<const float> target_row(const Sequence& s, NodeIndex node) const {
-    return rows.logits_row(s.first_row_ + static_cast<std::size_t>(node + 1));
-  }
-};
+}
 
 // ---- opening, prefill ----
 
@@ -110,9 +47,11 @@ Status Stepper::Impl::check(const SequenceConfig& config) const {
   }
   if (config.max_tokens < -1 || config.max_tokens == 0)
     return bad("the number of tokens to generate must be 1 or more, or -1 for no limit");
-  if (config.mode != Mode::kOff && draft == nullptr) return {Code::kUnsupported, "this mode needs a draft model"};
+  if (drafts(config.mode) && draft == nullptr) return {Code::kUnsupported, "this mode needs a draft model"};
   if (learns(config.mode) && config.learner == nullptr) return bad("a mode that trains its draft needs a learner");
-  if (config.mode == Mode::kDrift) {
+  if (copies(config.mode)) DRIFT_TRY(config.copy.validate());
+  if (remembers(config.mode) && config.suffix == nullptr) return bad("a mode that remembers answers needs a suffix memory");
+  if (recalibrates(config.mode)) {
     if (config.recal == nullptr) return bad("drift mode needs a bank");
     if (!draft_info.can.hidden) {
       return {Code::kUnsupported, "draft '" + draft_info.name + "' gives no hidden states; drift mode needs them as keys"};
@@ -130,7 +69,7 @@ Status Stepper::Impl::check(std::span<const Token> prompt, const SequenceConfig&
   DRIFT_TRY(check(config));
   if (prompt.empty()) return bad("the prompt is empty: there is nothing to continue");
   std::size_t context = target_info.context;
-  if (config.mode != Mode::kOff) context = std::min(context, draft_info.context);
+  if (drafts(config.mode)) context = std::min(context, draft_info.context);
   if (prompt.size() >= context) {
     return {Code::kLimit, "the prompt has " + std::to_string(prompt.size()) + " tokens; the context holds " +
                               std::to_string(context) +
@@ -161,17 +100,22 @@ Result<std::unique_ptr<Sequence>> Stepper::open(std::span<const Token> prompt, c
   return s;
 }
 
+// An answer that is left enters the suffix memory, with the few tokens of the prompt that a match at its beginning needs.
+void Stepper::Impl::remember(const Sequence& s) {
+  if (!remembers(s.config_.mode) || s.emitted().empty()) return;
+  const std::size_t lead = std::min<std::size_t>(s.prompt_, propose::kMostMatch);
+  s.config_.suffix->add(std::span(s.tokens_).subspan(s.prompt_ - lead));
+}
+
 void Stepper::close(Sequence& s) {
+  if (s.target_ >= 0) impl_->remember(s);
   if (s.target_ >= 0) impl_->target.close(s.target_);
   if (s.draft_ >= 0) impl_->draft->close(s.draft_);
   s.target_ = s.draft_ = -1;
 }
 
-namespace {
-
-// Feeds tokens [length, end) of a sequence without asking for rows, at most `most` of them.
 Status feed(engine::Engine& engine, SeqId seq, std::span<const Token> tokens, std::size_t end, std::size_t most,
-            std::vector<Node>& nodes, Rows& rows) {
+            std::vector<engine::Node>& nodes, engine::Rows& rows) {
   const Pos from = engine.length(seq);
   if (static_cast<std::size_t>(from) >= end) return Status::ok();
   const std::size_t count = std::min(most, end - static_cast<std::size_t>(from));
@@ -186,13 +130,11 @@ Status feed(engine::Engine& engine, SeqId seq, std::span<const Token> tokens, st
   return engine.keep(seq, path);
 }
 
-}  // namespace
-
 Status Stepper::prefill(Sequence& s, std::size_t max_tokens, bool& done) {
   const std::size_t end = s.prompt_ - 1;  // the last prompt token goes with the first step, which needs its row
   DRIFT_TRY(feed(impl_->target, s.target_, s.tokens_, end, max_tokens, impl_->nodes, impl_->rows));
   done = static_cast<std::size_t>(impl_->target.length(s.target_)) >= end;
-  if (s.config_.mode != Mode::kOff) {
+  if (drafts(s.config_.mode)) {
     DRIFT_TRY(feed(*impl_->draft, s.draft_, s.tokens_, end, max_tokens, impl_->nodes, impl_->rows));
     done = done && static_cast<std::size_t>(impl_->draft->length(s.draft_)) >= end;
   }
@@ -212,6 +154,7 @@ Status Stepper::restart(Sequence& s, std::span<const Token> prompt, const Sequen
   const auto most = static_cast<Pos>(std::min<std::size_t>(static_cast<std::size_t>(common), tokens.size() - 1));
   DRIFT_TRY(impl_->target.truncate(s.target_, std::min(most, impl_->target.length(s.target_))));
   if (s.draft_ >= 0) DRIFT_TRY(impl_->draft->truncate(s.draft_, std::min(most, impl_->draft->length(s.draft_))));
+  impl_->remember(s);
   s.config_ = config;
   s.tokens_ = std::move(tokens);
   s.prompt_ = s.tokens_.size();
@@ -242,10 +185,14 @@ Status Stepper::step(std::span<Sequence* const> sequences, std::vector<trace::St
       events[i].step = s.steps_++;
       events[i].first = static_cast<Pos>(s.tokens_.size());
       events[i].sequences = static_cast<int>(sequences.size());
-      s.tree_.clear();
-      s.block_ = m.block_length(s);
+      m.begin_block(s);
     }
     DRIFT_TRY(m.grow(events, shared));
+    if (is_mutant(Mutant::kMemoryLearnsProposals)) {
+      for (const Sequence* s : sequences) {
+        if (remembers(s->config_.mode)) s->config_.suffix->add(s->text_);
+      }
+    }
     DRIFT_TRY(m.verify(shared));
     if (is_mutant(Mutant::kBankChangesInStep) || is_mutant(Mutant::kQRecomputedAfterCommit)) {
       for (Sequence* s : sequences) m.spoil_q(*s);
@@ -282,121 +229,6 @@ Status Stepper::step(std::span<Sequence* const> sequences, std::vector<trace::St
   return Status::ok();
 }
 
-// Proposals this step may make: never more than the answer or either context can still take.
-int Stepper::Impl::block_length(const Sequence& s) const {
-  if (s.config_.mode == Mode::kOff) return 0;
-  const auto size = static_cast<std::int64_t>(s.tokens_.size());
-  std::int64_t block = s.config_.draft_tokens;
-  if (s.config_.max_tokens >= 0) {
-    const auto emitted = size - static_cast<std::int64_t>(s.prompt_);
-    block = std::min(block, s.config_.max_tokens - emitted - 1);
-  }
-  // Besides the proposals the step emits a token of the target's own, and the text ends when it fills the context: at the same
-  // token in every mode.
-  block = std::min(block, static_cast<std::int64_t>(std::min(target_info.context, draft_info.context)) - size - 1);
-  // A token only the target knows cannot be fed to the draft: from then on the sequence goes on plainly.
-  for (auto i = static_cast<std::size_t>(draft->length(s.draft_)); i < s.tokens_.size(); ++i) {
-    if (static_cast<std::size_t>(s.tokens_[i]) >= draft_info.vocab) return 0;
-  }
-  return static_cast<int>(std::max<std::int64_t>(block, 0));
-}
-
-// Stages 1-4, repeated along the block: one batched draft pass per depth for all sequences that still draft.
-Status Stepper::Impl::grow(std::vector<trace::StepEvent>& events, trace::StepTimes& times) {
-  int deepest = 0;
-  for (const Sequence* s : stepping) deepest = std::max(deepest, s->block_);
-  for (int depth = 0; depth < deepest; ++depth) {
-    DRIFT_TRY(draft_forward(depth, times));
-    std::size_t row = 0;
-    for (std::size_t i = 0; i < stepping.size(); ++i) {
-      if (stepping[i]->block_ > depth) DRIFT_TRY(propose(*stepping[i], row++, depth, events[i]));
-    }
-  }
-  return Status::ok();
-}
-
-// Depth 0 feeds the decided tokens the draft has not seen (one, or two after a fully accepted block), deeper ones the last proposal.
-Status Stepper::Impl::draft_forward(int depth, trace::StepTimes& times) {
-  nodes.clear();
-  for (Sequence* s : stepping) {
-    if (s->block_ <= depth) continue;
-    const Pos kept = draft->length(s->draft_);
-    if (depth > 0) {
-      const NodeIndex index = s->draft_line_ + depth - 1;
-      nodes.push_back({s->draft_, s->tree_.node(depth - 1).token, kept + index, index - 1, true});
-      continue;
-    }
-    s->draft_line_ = static_cast<NodeIndex>(s->tokens_.size()) - kept;
-    for (NodeIndex i = 0; i < s->draft_line_; ++i) {
-      const bool last = i + 1 == s->draft_line_;
-      nodes.push_back({s->draft_, s->tokens_[static_cast<std::size_t>(kept + i)], kept + i, i == 0 ? kPrefix : i - 1, last});
-    }
-  }
-  Timer timer(times.draft_ns);
-  return draft->forward(nodes, rows);
-}
-
-// Stages 2-4 for one sequence at one depth: q is what the token is drawn from, and what is recorded with it.
-Status Stepper::Impl::propose(Sequence& s, std::size_t row, int depth, trace::StepEvent& event) {
-  const auto d = static_cast<std::size_t>(depth);
-  const std::span<const float> logits = rows.logits_row(row).first(common);
-  DRIFT_TRY(check_row(logits, "draft", draft_info));
-  const DrawKey key{key_name(s.config_), event.first + depth, Purpose::kDraw, 0};
-  trace::ProposedToken proposed;
-  static const spec::SparseBias kNoBias;
-  const spec::SparseBias* bias = &kNoBias;
-  float gain = 0.0f;
-  Token raw = kNoToken;
-
-  if (s.config_.mode == Mode::kDrift) {
-    if (s.lookups_.size() <= d) {
-      s.lookups_.resize(d + 1);
-      s.biases_.resize(d + 1);
-      s.draft_rows_.resize(d + 1);
-    }
-    {
-      Timer timer(event.times.residual_ns);  // the copy is there for the residual only
-      s.draft_rows_[d].assign(logits.begin(), logits.end());
-    }
-    {
-      Timer timer(event.times.lookup_ns);
-      DRIFT_TRY(s.config_.recal->lookup(rows.hidden_row(row), s.lookups_[d]));
-    }
-    {
-      Timer timer(event.times.bias_ns);
-      s.config_.recal->bias(s.lookups_[d], {s.config_.rule == spec::JudgeRule::kRejection, s.config_.sampler}, s.biases_[d]);
-      bias = &s.biases_[d].bias;
-      gain = s.biases_[d].gain;
-      if (gain != 0.0f && !bias->empty()) {  // what the raw draft would have said, with the same random number
-        sampler.apply(s.config_.sampler, logits, dist);
-        raw = dist.ids[s.config_.choices->pick(key, dist.probs)];
-      }
-    }
-    proposed.gain = gain;
-    proposed.similarity = s.lookups_[d].similarity;
-  }
-
-  Timer timer(event.times.sample_ns);
-  if (is_mutant(Mutant::kFilterBeforeBias)) {
-    sampler.apply(s.config_.sampler, logits, dist);
-    for (std::size_t i = 0; i < bias->size(); ++i) {
-      const auto at = std::lower_bound(dist.ids.begin(), dist.ids.end(), bias->tokens[i]);
-      if (at != dist.ids.end() && *at == bias->tokens[i])
-        dist.probs[static_cast<std::size_t>(at - dist.ids.begin())] *= std::exp(gain * bias->values[i]);
-    }
-  } else {
-    sampler.apply(s.config_.sampler, logits, *bias, gain, dist);
-  }
-  proposed.token = dist.ids[s.config_.choices->pick(key, dist.probs)];
-  proposed.from_bank = raw != kNoToken && raw != proposed.token;
-  if (is_mutant(Mutant::kQRecordedRaw)) sampler.apply(s.config_.sampler, logits, dist);
-  if (is_mutant(Mutant::kFilterBeforeBias))
-    sampler.apply({s.config_.sampler.temperature, 0, 1.0f, 0.0f}, logits, *bias, gain, dist);
-  s.tree_.add(depth == 0 ? kPrefix : depth - 1, proposed.token, dist, proposed.from_bank);
-  event.proposed.push_back(proposed);
-  return Status::ok();
-}
-
 // Stage 5: the frontier token and all proposals of all sequences, one target pass.
 Status Stepper::Impl::verify(trace::StepTimes& times) {
   nodes.clear();
@@ -421,8 +253,9 @@ Status Stepper::Impl::verify(trace::StepTimes& times) {
 
 // The target's processed distribution after a node of the tree (kPrefix: after the frontier token).
 void Stepper::Impl::target_distribution(const Sequence& s, NodeIndex node, spec::Distribution& out) {
-  if (is_mutant(Mutant::kTargetBiased) && s.config_.mode == Mode::kDrift && node + 1 < s.block_) {
-    const recal::Bias& b = s.biases_[static_cast<std::size_t>(node + 1)];
+  const auto next = static_cast<std::size_t>(node + 1);
+  if (is_mutant(Mutant::kTargetBiased) && recalibrates(s.config_.mode) && next < s.tree_.size() && s.by_draft_[next]) {
+    const recal::Bias& b = s.biases_[next];
     sampler.apply(s.config_.sampler, target_row(s, node), b.bias, b.gain, out);
     return;
   }
@@ -454,9 +287,10 @@ void Stepper::Impl::judge(Sequence& s, trace::StepEvent& event) {
   for (NodeIndex node : s.outcome_.accepted) event.proposed[static_cast<std::size_t>(node)].accepted = true;
 }
 
-// Stage 8: drafted positions up to and including the first rejected one teach (method.md section 4).
+// Stage 8: drafted positions up to and including the first rejected one teach (method.md section 4). Where the draft did not run
+// there is nothing to correct.
 Status Stepper::Impl::learn(Sequence& s, trace::StepEvent& event) {
-  if (s.config_.mode != Mode::kDrift && !learns(s.config_.mode)) return Status::ok();
+  if (!recalibrates(s.config_.mode) && !learns(s.config_.mode)) return Status::ok();
   std::size_t taught = s.outcome_.accepted.size();
   if (s.outcome_.next != kNoToken) ++taught;  // the position where a proposal fell, if there was one
   taught = std::min(taught, s.tree_.size());
@@ -465,6 +299,9 @@ Status Stepper::Impl::learn(Sequence& s, trace::StepEvent& event) {
   if (learns(s.config_.mode)) return teach_draft(s, taught);
   const recal::Judging judging{s.config_.rule == spec::JudgeRule::kRejection, s.config_.sampler};
   for (std::size_t i = 0; i < taught; ++i) {
+    if (!s.by_draft_[i] && !(is_mutant(Mutant::kSkippedDraftTeaches) && i < s.draft_rows_.size() && !s.draft_rows_[i].empty())) {
+      continue;
+    }
     DRIFT_TRY(s.config_.recal->observe(s.lookups_[i], s.biases_[i], s.draft_rows_[i],
                                        target_row(s, static_cast<NodeIndex>(i) - 1).first(common), judging));
   }
@@ -490,11 +327,12 @@ Status Stepper::Impl::keep(Sequence& s) {
   for (NodeIndex i = 0; i <= accepted; ++i) path.push_back(i);  // the frontier token, then the accepted proposals
   if (s.outcome_.next == kNoToken) path.pop_back();  // an end token closes the text: nothing follows it, its row is not needed
   DRIFT_TRY(target.keep(s.target_, path));
-  if (s.block_ == 0) return Status::ok();
-  // The draft was fed its line and all proposals but the last.
+  if (s.draft_fed_ == 0) return Status::ok();
+  // The draft was fed the decided tokens it lacked, then proposals, but not the last one.
   path.clear();
+  const NodeIndex line = static_cast<NodeIndex>(s.tokens_.size()) - draft->length(s.draft_);
   const NodeIndex stood = s.outcome_.next == kNoToken ? accepted - 1 : accepted;
-  const NodeIndex fed = s.draft_line_ + std::min(stood, s.block_ - 1);
+  const NodeIndex fed = is_mutant(Mutant::kDraftKeepsRejected) ? s.draft_fed_ : std::min(s.draft_fed_, line + stood);
   for (NodeIndex i = 0; i < fed; ++i) path.push_back(i);
   return draft->keep(s.draft_, path);
 }
@@ -502,7 +340,7 @@ Status Stepper::Impl::keep(Sequence& s) {
 Status Stepper::Impl::forget(Status why) {
   if (is_mutant(Mutant::kFailedStepTeaches)) return why;
   for (Sequence* s : stepping) {
-    if (s->config_.mode == Mode::kDrift) s->config_.recal->discard();
+    if (recalibrates(s->config_.mode)) s->config_.recal->discard();
     if (learns(s->config_.mode)) s->config_.learner->discard();
   }
   return why;
@@ -512,7 +350,7 @@ Status Stepper::Impl::forget(Status why) {
 void Stepper::Impl::commit(std::vector<trace::StepEvent>& events) {
   to_commit.clear();
   for (std::size_t i = 0; i < stepping.size(); ++i) {
-    recal::Recalibrator* r = stepping[i]->config_.mode == Mode::kDrift ? stepping[i]->config_.recal : nullptr;
+    recal::Recalibrator* r = recalibrates(stepping[i]->config_.mode) ? stepping[i]->config_.recal : nullptr;
     if (r == nullptr || std::find(to_commit.begin(), to_commit.end(), r) != to_commit.end()) continue;
     to_commit.push_back(r);
     Timer timer(events[i].times.commit_ns);
@@ -544,7 +382,7 @@ void Stepper::Impl::emit(Sequence& s, trace::StepEvent& event) {
 
   const std::size_t emitted = s.tokens_.size() - s.prompt_;
   std::size_t context = target_info.context;
-  if (s.config_.mode != Mode::kOff) context = std::min(context, draft_info.context);
+  if (drafts(s.config_.mode)) context = std::min(context, draft_info.context);
   if (s.config_.is_end && s.config_.is_end(s.tokens_.back()))
     s.ending_ = Ending::kEnd;
   else if (s.config_.max_tokens >= 0 && emitted >= static_cast<std::size_t>(s.config_.max_tokens))
@@ -579,11 +417,12 @@ void Stepper::Impl::emit_margins(const Sequence& s, trace::StepEvent& event) {
 
 // Two of the deliberate bugs of mutant.hpp: q is taken from a bank that changed after the token was drawn.
 void Stepper::Impl::spoil_q(Sequence& s) {
-  if (s.config_.mode != Mode::kDrift || s.block_ == 0) return;
+  if (!recalibrates(s.config_.mode) || s.tree_.size() == 0) return;
   recal::Recalibrator& r = *s.config_.recal;
   const recal::Judging judging{s.config_.rule == spec::JudgeRule::kRejection, s.config_.sampler};
   if (is_mutant(Mutant::kQRecomputedAfterCommit)) {
     for (std::size_t i = 0; i < s.tree_.size(); ++i) {
+      if (!s.by_draft_[i]) continue;
       (void)r.observe(s.lookups_[i], s.biases_[i], s.draft_rows_[i], target_row(s, static_cast<NodeIndex>(i) - 1).first(common),
                       judging);
     }
@@ -595,6 +434,7 @@ void Stepper::Impl::spoil_q(Sequence& s) {
     });
   }
   for (std::size_t i = 0; i < s.tree_.size(); ++i) {
+    if (!s.by_draft_[i]) continue;
     recal::Lookup lookup;
     recal::Bias bias;
     (void)r.lookup(s.lookups_[i].unit, lookup);

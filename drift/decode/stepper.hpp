@@ -2,10 +2,12 @@
 //
 // Stages of a step (docs/architecture.md): draft forward, lookup, bias, propose - repeated along the block - then target
 // forward, judge, keep, residual, commit, emit. The stepper owns every branch; helpers are pure.
-// The draft's KV of accepted tokens is kept: a token passes through the draft once and through the target once.
+// In modes that copy, a position where an earlier occurrence of the text's end is found takes what followed there, and the
+// draft does not run for it; it catches up when it is next asked (grow.cpp).
+// The draft's KV of accepted tokens is kept: a token passes through the draft at most once and through the target once.
 // A draft that learns (Mode::kOnlineKd) changes its weights between steps only.
-// Threads: one. Requires: both engines, recalibrators, learners and choices outlive the sequences.
-// Cost per step: `draft_tokens` draft forwards and one target forward for all given sequences together.
+// Threads: one. Requires: both engines, recalibrators, learners, suffix memories and choices outlive the sequences.
+// Cost per step: at most `draft_tokens` draft forwards and one target forward for all given sequences together.
 #pragma once
 
 #include <cstdint>
@@ -19,6 +21,8 @@
 #include "drift/base/status.hpp"
 #include "drift/engine/engine.hpp"
 #include "drift/engine/learner.hpp"
+#include "drift/propose/continuation.hpp"
+#include "drift/propose/suffix_memory.hpp"
 #include "drift/recal/recalibrator.hpp"
 #include "drift/spec/distribution.hpp"
 #include "drift/spec/draft_tree.hpp"
@@ -28,11 +32,23 @@
 namespace drift::decode {
 
 enum class Mode {
-  kOff,       // plain target
-  kStatic,    // the draft as it is
-  kDrift,     // the draft, recalibrated
-  kOnlineKd,  // the draft, its weights distilled from the target between steps
+  kOff,          // plain target
+  kStatic,       // the draft as it is
+  kDrift,        // the draft, recalibrated
+  kOnlineKd,     // the draft, its weights distilled from the target between steps
+  kLookup,       // prompt lookup: what followed in the text itself; no draft runs
+  kSuffix,       // that, and the answers given before; no draft runs
+  kDraftSuffix,  // as kSuffix where something matches, the draft as it is elsewhere
+  kDriftSuffix,  // as kSuffix where something matches, the draft recalibrated elsewhere
 };
+constexpr bool drafts(Mode m) {
+  return m == Mode::kStatic || m == Mode::kDrift || m == Mode::kOnlineKd || m == Mode::kDraftSuffix || m == Mode::kDriftSuffix;
+}
+constexpr bool recalibrates(Mode m) { return m == Mode::kDrift || m == Mode::kDriftSuffix; }
+constexpr bool copies(Mode m) {
+  return m == Mode::kLookup || m == Mode::kSuffix || m == Mode::kDraftSuffix || m == Mode::kDriftSuffix;
+}
+constexpr bool remembers(Mode m) { return copies(m) && m != Mode::kLookup; }
 constexpr bool learns(Mode m) { return m == Mode::kOnlineKd; }
 
 enum class Ending {
@@ -46,13 +62,15 @@ struct SequenceConfig {
   Mode mode = Mode::kStatic;
   spec::JudgeRule rule = spec::JudgeRule::kMatch;
   spec::SamplerConfig sampler;
-  std::uint64_t name = 0;                // stable name for random keys and events
-  int draft_tokens = 3;                  // k per block, 0 .. kMaxDraftTokens (kernels like 3 or 7: 4 or 8 rows to verify)
-  std::int64_t max_tokens = -1;          // to emit; -1: until an end token or the context's end
-  recal::Recalibrator* recal = nullptr;  // drift mode; may be shared by sequences of one stepper
-  engine::Learner* learner = nullptr;    // modes that learn: it trains this stepper's draft; may be shared likewise
-  Choices* choices = nullptr;            // required
-  std::function<bool(Token)> is_end;     // may be empty
+  std::uint64_t name = 0;                   // stable name for random keys and events
+  int draft_tokens = 3;                     // k per block, 0 .. kMaxDraftTokens (kernels like 3 or 7: 4 or 8 rows to verify)
+  std::int64_t max_tokens = -1;             // to emit; -1: until an end token or the context's end
+  recal::Recalibrator* recal = nullptr;     // modes that recalibrate; may be shared by sequences of one stepper
+  engine::Learner* learner = nullptr;       // modes that learn: it trains this stepper's draft; may be shared likewise
+  propose::CopyConfig copy;                 // modes that copy
+  propose::SuffixMemory* suffix = nullptr;  // modes that remember; may be shared by sequences of one stepper
+  Choices* choices = nullptr;               // required
+  std::function<bool(Token)> is_end;        // may be empty
   bool record_margins = false;
 };
 
@@ -62,7 +80,7 @@ class Sequence;
 
 class Stepper {
  public:
-  // `draft` may be null: then only Mode::kOff. Fails with kInvalid if the engines' vocabularies leave nothing in common or the
+  // `draft` may be null: then only modes without a draft. Fails with kInvalid if the engines' vocabularies leave nothing in common or the
   // draft has no hidden states where drift mode would need them (checked per sequence in open()).
   Stepper(engine::Engine& target, engine::Engine* draft);
   ~Stepper();
@@ -81,6 +99,7 @@ class Stepper {
   // One step for all sequences, which must be distinct, prefilled and running. events[i] belongs to sequences[i].
   // On failure no token is emitted and nothing is learned; the sequences concerned end up unusable and must be closed.
   Status step(std::span<Sequence* const> sequences, std::vector<trace::StepEvent>& events);
+  // Frees the engines' memory. Where the mode remembers, the answer so far enters the suffix memory, as in restart() and rewind().
   void close(Sequence& sequence);
 
   std::size_t vocab() const;  // tokens both models know
@@ -113,9 +132,12 @@ class Sequence {
   std::vector<recal::Lookup> lookups_;          // [k]
   std::vector<recal::Bias> biases_;             // [k]
   std::vector<std::vector<float>> draft_rows_;  // [k][vocab], raw logits each proposal was made from
+  std::vector<char> by_draft_;                  // [proposals] whether the draft made it, so that the three above belong to it
+  std::vector<Token> text_;                     // decided tokens and proposals; modes that copy
   spec::Outcome outcome_;
-  int block_ = 0;              // proposals wanted in this step
-  NodeIndex draft_line_ = 0;   // draft nodes fed before the first proposal
+  int block_ = 0;              // proposals wanted in this step; after growing, proposals made
+  bool can_draft_ = false;     // every token the draft has not seen is in its vocabulary
+  NodeIndex draft_fed_ = 0;    // nodes the draft was fed in this step
   std::size_t first_row_ = 0;  // row of this sequence's first node in the target pass
 };
 

@@ -22,6 +22,8 @@ struct ProposedToken {
   float gain = 0.0f;         // gain used; 0: the draft was left alone
   float similarity = -1.0f;  // cosine of the nearest entry; -1: none, or not in drift mode
   float overlap = -1.0f;     // sum min(p, q) where computed (T > 0); -1: not computed
+  int match = 0;             // copied: tokens of the text's end found earlier; 0: the draft made it
+  bool copied() const { return match > 0; }
 };
 
 // Facts about one emitted token under the target, recorded on request (SequenceConfig::record_margins).
@@ -41,7 +43,7 @@ struct StepTimes {
   std::int64_t draft_ns = 0;     // draft forwards
   std::int64_t verify_ns = 0;    // target forward
   std::int64_t sample_ns = 0;    // proposing and judging
-  std::int64_t lookup_ns = 0;    // keys and bank scans
+  std::int64_t lookup_ns = 0;    // keys and bank scans; searches of text and suffix memory
   std::int64_t bias_ns = 0;      // neighbours -> bias, and the raw draft's own choice beside it
   std::int64_t residual_ns = 0;  // residuals and gain scores, row copies they need
   std::int64_t commit_ns = 0;

@@ -34,9 +34,11 @@ void Metrics::add(const StepEvent& event) {
   ++steps;
   tokens += event.emitted.size();
   drafted += event.proposed.size();
+  for (const ProposedToken& p : event.proposed) copied += p.copied() ? 1 : 0;
   std::size_t stood = 0;
   while (stood < event.proposed.size() && event.proposed[stood].accepted) {
     if (event.proposed[stood].from_bank) ++accepted_bank;
+    if (event.proposed[stood].copied()) ++accepted_copied;
     ++stood;
   }
   accepted += stood;
@@ -62,6 +64,8 @@ void Metrics::merge(const Metrics& other) {
   drafted += other.drafted;
   accepted += other.accepted;
   accepted_bank += other.accepted_bank;
+  copied += other.copied;
+  accepted_copied += other.accepted_copied;
   tested += other.tested;
   add_all(tested_at, other.tested_at);
   add_all(accepted_at, other.accepted_at);
@@ -98,9 +102,9 @@ double Metrics::overhead_fraction() const {
 }
 
 double Metrics::modelled_speedup(double draft_cost, double verify_cost) const {
-  // A step that proposed nothing is one plain target pass.
-  const double cost =
-      static_cast<double>(drafted) * draft_cost + static_cast<double>(blocks) * verify_cost + static_cast<double>(steps - blocks);
+  // A step that proposed nothing is one plain target pass; a copied proposal costs no draft pass.
+  const double cost = static_cast<double>(drafted - copied) * draft_cost + static_cast<double>(blocks) * verify_cost +
+                      static_cast<double>(steps - blocks);
   return ratio(static_cast<double>(tokens), cost);
 }
 

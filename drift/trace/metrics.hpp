@@ -21,7 +21,9 @@ class Metrics {
   std::uint64_t drafted = 0;
   std::uint64_t accepted = 0;
   std::uint64_t accepted_bank = 0;  // accepted thanks to the bank
-  std::uint64_t tested = 0;         // proposals whose predecessors all stood: the first j such that 1..j-1 were accepted
+  std::uint64_t copied = 0;         // proposals copied from the text or the suffix memory: no draft ran for them
+  std::uint64_t accepted_copied = 0;
+  std::uint64_t tested = 0;  // proposals whose predecessors all stood: the first j such that 1..j-1 were accepted
   std::vector<std::uint64_t> tested_at, accepted_at;  // by position in the block, 0 = first
   std::vector<std::uint64_t> accepted_histogram;      // blocks by number accepted
   StepTimes times;                                    // sums
@@ -35,7 +37,8 @@ class Metrics {
   double predicted_accepted() const;  // the seed's geometric sum alpha + alpha^2 + ... with alpha = acceptance_conditional()
   double tokens_per_s() const;        // emitted per second of steps (prefill is not a step)
   double overhead_fraction() const;   // overhead / (draft + verify)
-  // Speed-up the counts would give with the given costs, in target one-token passes: tokens / (drafted * draft + steps * verify).
+  // Speed-up the counts would give with the given costs, in target one-token passes:
+  // tokens / ((drafted - copied) * draft + steps * verify).
   double modelled_speedup(double draft_cost, double verify_cost) const;
   double step_percentile_ms(double q) const;  // q in [0, 1]
 };

@@ -53,6 +53,22 @@ TEST(Metrics, CountsByHand) {
   EXPECT_EQ(m.accepted_histogram, (std::vector<std::uint64_t>{1, 1, 1, 1}));
 }
 
+TEST(Metrics, CopiedProposalsAreCountedAndCostNoDraft) {
+  StepEvent e = event(3, 2, 3);
+  e.proposed[1].match = 4;  // stands
+  e.proposed[2].match = 5;  // falls
+  Metrics m, twice;
+  m.add(e);
+  EXPECT_EQ(m.drafted, 3u);
+  EXPECT_EQ(m.copied, 2u);
+  EXPECT_EQ(m.accepted_copied, 1u);
+  EXPECT_DOUBLE_EQ(m.modelled_speedup(0.5, 1.0), 3.0 / (1 * 0.5 + 1.0));
+  twice.add(e);
+  twice.merge(m);
+  EXPECT_EQ(twice.copied, 4u);
+  EXPECT_EQ(twice.accepted_copied, 2u);
+}
+
 TEST(Metrics, RatiosByHand) {
   const Metrics m = example();
   EXPECT_DOUBLE_EQ(m.acceptance(), 6.0 / 11.0);

@@ -16,9 +16,10 @@ ROWS = [
 ]
 TOP_FIELDS = set("""schema drift_version partial runs_done runs_planned machine load_average_before load_average_after load_s wall_s
     target draft vocab context sampler settings reference noise cost_curve modelled_at modes prompts""".split())
-MODE_FIELDS = set("""label mode settings tokens steps drafted accepted accepted_bank acceptance acceptance_conditional
+MODE_FIELDS = set("""label mode settings tokens steps drafted accepted accepted_bank copied accepted_copied acceptance acceptance_conditional
     mean_accepted_per_block time_ms tokens_per_s per_position accepted_histogram mean_length predicted_accepted speedup speedup_median
-    speedup_quartiles modelled_speedup step_ms_p50 step_ms_p99 step_ms_max overhead_fraction overhead_ns step_ns bank_entries bank_bytes draft_engine learner
+    speedup_quartiles modelled_speedup step_ms_p50 step_ms_p99 step_ms_max overhead_fraction overhead_ns step_ns bank_entries bank_bytes
+    draft_engine learner suffix_tokens suffix_bytes
     diverged_prompts max_divergence_margin allowed_divergence_margin divergence_beyond_margin domains""".split())
 
 
@@ -101,6 +102,29 @@ class Comparisons(ProgramTest):
                 self.assertEqual(mode["diverged_prompts"], 0)
                 self.assertEqual(mode["allowed_divergence_margin"], 0)
             self.assertEqual(out["noise"], [])
+
+    def test_modes_that_copy(self):
+        _, out = self.compare_rows([{"prompt": "one two three four one two three four one two"}] * 2, "-n", "24", "--verify-rows-one-by-one",
+                                   "--modes", "off,lookup,suffix:suffix-tokens=256,draft+suffix:min-match=3,drift+suffix")
+        off, lookup, suffix, hybrid, drift = out["modes"]
+        for mode in out["modes"]:
+            self.assertEqual(mode["diverged_prompts"], 0)
+        for mode in (lookup, suffix, hybrid, drift):
+            self.assertGreater(mode["copied"], 0)
+            self.assertEqual(mode["settings"]["min-match"], "3" if mode is hybrid else "2")
+        self.assertEqual(lookup["copied"], lookup["drafted"])
+        self.assertEqual(lookup["step_ns"]["draft"], 0)
+        self.assertEqual(lookup["suffix_bytes"], 0)
+        self.assertGreater(suffix["suffix_tokens"], 48)  # two answers and what goes before them
+        self.assertGreater(suffix["accepted_copied"], lookup["accepted_copied"])  # the second prompt is the first
+        self.assertGreater(hybrid["drafted"], hybrid["copied"])
+        self.assertNotIn("capacity", suffix["settings"])
+
+    def test_copying_needs_no_draft(self):
+        m = model()
+        done = self.worked("compare", "-m", m, "--prompts", self.path("p.jsonl", lines(ROWS[1:2])), "-n", "8", "--modes", "off,lookup")
+        self.assertIn("copied", done.stdout)
+        self.refused(["needs a draft"], "compare", "-m", m, "--prompts", self.path("p.jsonl"), "--modes", "off,draft+suffix")
 
     def test_rejection_is_not_compared_above_zero(self):
         _, out = self.compare("--temp", "0.8", "--modes", "off,static:judge=rejection")

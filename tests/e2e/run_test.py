@@ -81,10 +81,14 @@ class Runs(ProgramTest):
         plain = self.worked("run", "-m", m, *self.COMMON)
         self.assertTrue(plain.stdout.strip())
         self.assertIn("24 tokens", plain.stderr)
-        for mode in ("static", "drift"):
+        for mode in ("static", "drift", "draft+suffix", "drift+suffix"):
             done = self.worked("run", "-m", m, "-md", m, "--mode", mode, *self.COMMON)
             self.assertEqual(done.stdout, plain.stdout)
             self.assertIn("acceptance", done.stderr)
+        for mode in ("lookup", "suffix"):
+            done = self.worked("run", "-m", m, "--mode", mode, *self.COMMON)
+            self.assertEqual(done.stdout, plain.stdout)
+            self.assertIn("copied", done.stderr)
 
     def test_json(self):
         m = model()

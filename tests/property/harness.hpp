@@ -12,6 +12,7 @@
 #include <gtest/gtest.h>
 
 #include "drift/decode/stepper.hpp"
+#include "drift/propose/suffix_memory.hpp"
 #include "drift/recal/recalibrator.hpp"
 #include "drift/testing/enumerator.hpp"
 #include "drift/testing/reference.hpp"
@@ -113,6 +114,24 @@ inline bank::StoredBank hostile_bank(const recal::RecalConfig& config, std::uint
   }
   stored.extras["gains"] = gains.save();
   return stored;
+}
+
+inline std::unique_ptr<propose::SuffixMemory> suffix_memory(std::uint32_t tokens = 128) {
+  auto made = propose::SuffixMemory::create(tokens);
+  EXPECT_TRUE(made.is_ok()) << made.status().message();
+  return std::move(made).value();
+}
+
+// Random texts over so few tokens that something matches nearly everywhere, with several continuations.
+inline void fill_hostile(propose::SuffixMemory& memory, std::uint64_t seed, std::size_t vocab) {
+  const RngStream random(seed);
+  memory.clear();
+  for (std::uint64_t text = 0; text < 4; ++text) {
+    std::vector<Token> tokens;
+    for (Pos i = 0; i < 20; ++i)
+      tokens.push_back(static_cast<Token>(random.uniform({text, i, Purpose::kDraw, 0}) * static_cast<double>(vocab)));
+    memory.add(tokens);
+  }
 }
 
 // Everything one run needs, kept together because the stepper refers to it.

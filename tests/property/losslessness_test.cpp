@@ -11,7 +11,18 @@ namespace {
 
 constexpr double kTolerance = 1e-6;  // total variation; float probabilities leave about 1e-7 per token
 
-enum class Memory { kStatic, kFixed1, kFixed2, kEarned };
+enum class Memory {
+  kStatic,
+  kFixed1,
+  kFixed2,
+  kEarned,
+  kLookup,
+  kSuffix,
+  kSuffixCounts,
+  kDraftSuffix,
+  kDraftSuffixCounts,
+  kDriftSuffix
+};
 
 const char* memory_name(Memory m) {
   switch (m) {
@@ -19,8 +30,27 @@ const char* memory_name(Memory m) {
     case Memory::kFixed1: return "fixed1";
     case Memory::kFixed2: return "fixed2";
     case Memory::kEarned: return "earned";
+    case Memory::kLookup: return "lookup";
+    case Memory::kSuffix: return "suffix";
+    case Memory::kSuffixCounts: return "suffix_counts";
+    case Memory::kDraftSuffix: return "draft_suffix";
+    case Memory::kDraftSuffixCounts: return "draft_suffix_counts";
+    case Memory::kDriftSuffix: return "drift_suffix";
   }
   return "";
+}
+
+Mode mode_of(Memory m) {
+  switch (m) {
+    case Memory::kStatic: return Mode::kStatic;
+    case Memory::kLookup: return Mode::kLookup;
+    case Memory::kSuffix:
+    case Memory::kSuffixCounts: return Mode::kSuffix;
+    case Memory::kDraftSuffix:
+    case Memory::kDraftSuffixCounts: return Mode::kDraftSuffix;
+    case Memory::kDriftSuffix: return Mode::kDriftSuffix;
+    default: return Mode::kDrift;
+  }
 }
 
 struct Case {
@@ -49,9 +79,12 @@ std::unique_ptr<recal::Recalibrator> recalibrator_of(const Case& c) {
   return std::move(made).value();
 }
 
-SequenceConfig sequence_of(const Case& c, recal::Recalibrator& r, Choices& choices, std::uint64_t name) {
+SequenceConfig sequence_of(const Case& c, recal::Recalibrator& r, propose::SuffixMemory& suffix, Choices& choices,
+                           std::uint64_t name) {
   SequenceConfig s;
-  s.mode = c.memory == Memory::kStatic ? Mode::kStatic : Mode::kDrift;
+  s.mode = mode_of(c.memory);
+  s.suffix = &suffix;
+  if (c.memory == Memory::kSuffixCounts || c.memory == Memory::kDraftSuffixCounts) s.copy.q = propose::QRule::kCounts;
   s.rule = c.rule;
   s.sampler = c.sampler;
   s.name = name;
@@ -66,20 +99,26 @@ SequenceConfig sequence_of(const Case& c, recal::Recalibrator& r, Choices& choic
 struct Enumerated {
   Law law;
   std::uint64_t paths = 0;
-  std::uint64_t bank_proposals = 0;  // proposals that the bank changed, over all paths
-  std::uint64_t evictions = 0;       // entries evicted, over all paths
+  std::uint64_t bank_proposals = 0;                            // proposals that the bank changed, over all paths
+  std::uint64_t evictions = 0;                                 // entries evicted, over all paths
+  std::uint64_t copied = 0, copied_accepted = 0, drafted = 0;  // proposals by origin, over all paths
 };
 
-const std::vector<Token> kPrompt{1, 2};
+// Where proposals are copied, the prompt holds something to copy.
+std::vector<Token> prompt_of(const Case& c) {
+  if (!decode::copies(mode_of(c.memory))) return {1, 2};
+  return {0, 1, 2, 1, 0, 0, 2, 2, 0, 1, 1, 2, 0, 2, 1, 2};
+}
 
 // The law of one sequence, the bank put back to its hostile content before every path.
 void enumerate(const Case& c, Enumerated& out) {
   Rig rig(target_of(c), draft_of(c));
   auto r = recalibrator_of(c);
   const bank::StoredBank hostile = hostile_bank(r->config(), c.seed + 7);
+  auto suffix = suffix_memory();
   testing::EnumeratingChoices choices;
-  const SequenceConfig config = sequence_of(c, *r, choices, 1);
-  auto opened = rig.stepper.open(kPrompt, config);
+  const SequenceConfig config = sequence_of(c, *r, *suffix, choices, 1);
+  auto opened = rig.stepper.open(prompt_of(c), config);
   ASSERT_TRUE(opened.is_ok()) << opened.status().message();
   Sequence& s = **opened;
   ASSERT_TRUE(rig.stepper.prefill(s).is_ok());
@@ -87,12 +126,18 @@ void enumerate(const Case& c, Enumerated& out) {
   do {
     ASSERT_TRUE(r->restore(hostile).is_ok());
     ASSERT_TRUE(rig.stepper.rewind(s, config).is_ok());
+    fill_hostile(*suffix, c.seed + 8, c.vocab);  // after the rewind, which adds the answer before
     events.clear();
     const Status ran = run(rig.stepper, s, &events);
     ASSERT_TRUE(ran.is_ok()) << ran.message();
     out.law[answer_of(s)] += choices.probability();
     for (const trace::StepEvent& e : events) {
-      for (const trace::ProposedToken& p : e.proposed) out.bank_proposals += p.from_bank ? 1 : 0;
+      for (const trace::ProposedToken& p : e.proposed) {
+        out.bank_proposals += p.from_bank ? 1 : 0;
+        out.copied += p.copied() ? 1 : 0;
+        out.copied_accepted += p.copied() && p.accepted ? 1 : 0;
+        out.drafted += p.copied() ? 0 : 1;
+      }
     }
     out.evictions += r->bank().stats().evicted;
     ASSERT_LT(choices.paths(), 5'000'000u) << "too many paths for a test";
@@ -105,13 +150,17 @@ void expect_lossless(const Case& c, const std::string& what) {
   enumerate(c, got);
   if (::testing::Test::HasFatalFailure()) return;
   Law expected;
-  std::vector<Token> context = kPrompt;
-  exact_law(target_of(c), c.sampler, static_cast<std::size_t>(c.max_tokens), c.is_end, context, kPrompt.size(), 1.0, expected);
+  std::vector<Token> context = prompt_of(c);
+  exact_law(target_of(c), c.sampler, static_cast<std::size_t>(c.max_tokens), c.is_end, context, context.size(), 1.0, expected);
   EXPECT_NEAR(total(got.law), 1.0, 1e-9) << what;
   EXPECT_LT(total_variation(got.law, expected), kTolerance) << what << ", " << got.paths << " paths";
-  if (c.memory != Memory::kStatic) {
+  const Mode mode = mode_of(c.memory);
+  if (mode == Mode::kDrift) {
     EXPECT_GT(got.bank_proposals, 0u) << what << ": the hostile bank never changed a proposal, so this case shows nothing";
     EXPECT_GT(got.evictions, 0u) << what << ": nothing was evicted, so the bank hardly moved";
+  }
+  if (decode::copies(mode)) {
+    EXPECT_GT(got.copied, 0u) << what << ": nothing was copied, so this case shows nothing";
   }
 }
 
@@ -144,7 +193,10 @@ std::string grid_name(const ::testing::TestParamInfo<Grid::ParamType>& info) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Losslessness, Grid,
-                         ::testing::Combine(::testing::Values(Memory::kStatic, Memory::kFixed1, Memory::kFixed2, Memory::kEarned),
+                         ::testing::Combine(::testing::Values(Memory::kStatic, Memory::kFixed1, Memory::kFixed2, Memory::kEarned,
+                                                              Memory::kLookup, Memory::kSuffix, Memory::kSuffixCounts,
+                                                              Memory::kDraftSuffix, Memory::kDraftSuffixCounts,
+                                                              Memory::kDriftSuffix),
                                             ::testing::Values(JudgeRule::kMatch, JudgeRule::kRejection),
                                             ::testing::Range<std::size_t>(0, 6)),
                          grid_name);
@@ -175,7 +227,8 @@ std::string long_name(const ::testing::TestParamInfo<LongBlock::ParamType>& info
 }
 
 INSTANTIATE_TEST_SUITE_P(Losslessness, LongBlock,
-                         ::testing::Combine(::testing::Values(Memory::kFixed1, Memory::kFixed2, Memory::kEarned),
+                         ::testing::Combine(::testing::Values(Memory::kFixed1, Memory::kFixed2, Memory::kEarned,
+                                                              Memory::kDraftSuffix, Memory::kDriftSuffix),
                                             ::testing::Values(JudgeRule::kMatch, JudgeRule::kRejection),
                                             ::testing::Values(1, 3, 4)),
                          long_name);
@@ -184,7 +237,7 @@ INSTANTIATE_TEST_SUITE_P(Losslessness, LongBlock,
 
 TEST(Losslessness, EndTokenInTheMiddle) {
   for (const JudgeRule rule : {JudgeRule::kMatch, JudgeRule::kRejection}) {
-    for (const Memory memory : {Memory::kStatic, Memory::kFixed2}) {
+    for (const Memory memory : {Memory::kStatic, Memory::kFixed2, Memory::kSuffixCounts, Memory::kDriftSuffix}) {
       Case c;
       c.memory = memory;
       c.rule = rule;
@@ -202,10 +255,11 @@ void expect_joint_law(const Case& a, const Case& b) {
   Rig rig(target_of(a), draft_of(a));
   auto r = recalibrator_of(a);
   const bank::StoredBank hostile = hostile_bank(r->config(), a.seed + 7);
+  auto suffix = suffix_memory();
   testing::EnumeratingChoices choices;
-  const SequenceConfig config_a = sequence_of(a, *r, choices, 1);
-  const SequenceConfig config_b = sequence_of(b, *r, choices, 2);
-  const std::vector<Token> prompt_a{1, 2}, prompt_b{2, 1};
+  const SequenceConfig config_a = sequence_of(a, *r, *suffix, choices, 1);
+  const SequenceConfig config_b = sequence_of(b, *r, *suffix, choices, 2);
+  const std::vector<Token> prompt_a = prompt_of(a), prompt_b(prompt_a.rbegin(), prompt_a.rend());
   auto opened_a = rig.stepper.open(prompt_a, config_a);
   auto opened_b = rig.stepper.open(prompt_b, config_b);
   ASSERT_TRUE(opened_a.is_ok() && opened_b.is_ok());
@@ -217,6 +271,7 @@ void expect_joint_law(const Case& a, const Case& b) {
   do {
     ASSERT_TRUE(r->restore(hostile).is_ok());
     ASSERT_TRUE(rig.stepper.rewind(sa, config_a).is_ok() && rig.stepper.rewind(sb, config_b).is_ok());
+    fill_hostile(*suffix, a.seed + 8, a.vocab);
     for (;;) {
       running.clear();
       for (Sequence* s : {&sa, &sb}) {
@@ -233,9 +288,9 @@ void expect_joint_law(const Case& a, const Case& b) {
   } while (choices.next());
   Law law_a, law_b, expected;
   std::vector<Token> context = prompt_a;
-  exact_law(target_of(a), a.sampler, static_cast<std::size_t>(a.max_tokens), {}, context, 2, 1.0, law_a);
+  exact_law(target_of(a), a.sampler, static_cast<std::size_t>(a.max_tokens), {}, context, context.size(), 1.0, law_a);
   context = prompt_b;
-  exact_law(target_of(a), b.sampler, static_cast<std::size_t>(b.max_tokens), {}, context, 2, 1.0, law_b);
+  exact_law(target_of(a), b.sampler, static_cast<std::size_t>(b.max_tokens), {}, context, context.size(), 1.0, law_b);
   for (const auto& [x, p] : law_a) {
     for (const auto& [y, q] : law_b) {
       Answer joint = x;
@@ -249,9 +304,12 @@ void expect_joint_law(const Case& a, const Case& b) {
 }
 
 TEST(Losslessness, TwoSequencesSharingOneBankAreIndependent) {
-  for (const JudgeRule rule : {JudgeRule::kMatch, JudgeRule::kRejection}) {
+  for (const auto& [memory, rule] : std::vector<std::pair<Memory, JudgeRule>>{{Memory::kFixed2, JudgeRule::kMatch},
+                                                                              {Memory::kFixed2, JudgeRule::kRejection},
+                                                                              {Memory::kDriftSuffix, JudgeRule::kMatch},
+                                                                              {Memory::kDriftSuffix, JudgeRule::kRejection}}) {
     Case a;
-    a.memory = Memory::kFixed2;
+    a.memory = memory;
     a.rule = rule;
     a.vocab = 3;
     a.sampler = kPlain;
@@ -266,6 +324,64 @@ TEST(Losslessness, TwoSequencesSharingOneBankAreIndependent) {
   }
 }
 
+// ---- one answer after the other: what the first left in the memory does not show in the law of the second ----
+
+TEST(Losslessness, AnswersThatFollowEachOtherAreIndependent) {
+  for (const JudgeRule rule : {JudgeRule::kMatch, JudgeRule::kRejection}) {
+    for (const Memory memory : {Memory::kSuffix, Memory::kSuffixCounts, Memory::kDraftSuffix, Memory::kDriftSuffix}) {
+      Case c;
+      c.memory = memory;
+      c.rule = rule;
+      c.vocab = 3;
+      c.sampler = kPlain;
+      c.seed = 61;
+      c.max_tokens = 3;
+      Rig rig(target_of(c), draft_of(c));
+      auto r = recalibrator_of(c);
+      const bank::StoredBank hostile = hostile_bank(r->config(), c.seed + 7);
+      auto suffix = suffix_memory();
+      testing::EnumeratingChoices choices;
+      SequenceConfig config = sequence_of(c, *r, *suffix, choices, 1);
+      auto opened = rig.stepper.open(prompt_of(c), config);
+      ASSERT_TRUE(opened.is_ok());
+      Sequence& s = **opened;
+      Law got, once;
+      std::uint64_t copied_of_the_first = 0;
+      do {
+        config.name = 1;
+        ASSERT_TRUE(r->restore(hostile).is_ok());
+        ASSERT_TRUE(rig.stepper.restart(s, prompt_of(c), config).is_ok());
+        suffix->clear();
+        ASSERT_TRUE(rig.stepper.prefill(s).is_ok() && run(rig.stepper, s).is_ok());
+        Answer joint = answer_of(s);
+        config.name = 2;
+        const std::size_t before = suffix->tokens();
+        ASSERT_TRUE(rig.stepper.rewind(s, config).is_ok());
+        ASSERT_GT(suffix->tokens(), before) << "the first answer is remembered";
+        std::vector<trace::StepEvent> events;
+        ASSERT_TRUE(run(rig.stepper, s, &events).is_ok());
+        for (const trace::ProposedToken& p : events[0].proposed) copied_of_the_first += p.match > 4 ? 1 : 0;
+        joint.insert(joint.end(), s.emitted().begin(), s.emitted().end());
+        got[joint] += choices.probability();
+        ASSERT_LT(choices.paths(), 5'000'000u);
+      } while (choices.next());
+      EXPECT_GT(copied_of_the_first, 0u);
+      std::vector<Token> context = prompt_of(c);
+      exact_law(target_of(c), c.sampler, 3, {}, context, context.size(), 1.0, once);
+      Law expected;
+      for (const auto& [x, p] : once) {
+        for (const auto& [y, q] : once) {
+          Answer joint = x;
+          joint.insert(joint.end(), y.begin(), y.end());
+          expected[joint] = p * q;
+        }
+      }
+      EXPECT_NEAR(total(got), 1.0, 1e-9);
+      EXPECT_LT(total_variation(got, expected), kTolerance) << memory_name(memory) << ", " << choices.paths() << " paths";
+    }
+  }
+}
+
 // ---- the check itself can fail ----
 
 TEST(Losslessness, AWrongLawIsSeen) {
@@ -277,8 +393,8 @@ TEST(Losslessness, AWrongLawIsSeen) {
   Case other = c;
   other.sampler = at_temperature(1.001f);
   Law wrong;
-  std::vector<Token> context = kPrompt;
-  exact_law(target_of(other), other.sampler, 3, {}, context, 2, 1.0, wrong);
+  std::vector<Token> context = prompt_of(c);
+  exact_law(target_of(other), other.sampler, 3, {}, context, context.size(), 1.0, wrong);
   EXPECT_GT(total_variation(got.law, wrong), 10 * kTolerance) << "a temperature wrong by a thousandth must show";
 }
 

@@ -69,7 +69,9 @@ Answer decode_answer(World& w, const SequenceConfig& config, std::vector<trace::
   EXPECT_TRUE(opened.is_ok()) << opened.status().message();
   EXPECT_TRUE(rig.stepper.prefill(**opened).is_ok());
   EXPECT_TRUE(run(rig.stepper, **opened, events).is_ok());
-  return answer_of(**opened);
+  const Answer answer = answer_of(**opened);
+  rig.stepper.close(**opened);
+  return answer;
 }
 
 std::size_t bank_accepted(const std::vector<trace::StepEvent>& events) {
@@ -80,8 +82,16 @@ std::size_t bank_accepted(const std::vector<trace::StepEvent>& events) {
   return n;
 }
 
+std::size_t copied_accepted(const std::vector<trace::StepEvent>& events) {
+  std::size_t n = 0;
+  for (const trace::StepEvent& e : events) {
+    for (const trace::ProposedToken& p : e.proposed) n += p.accepted && p.copied() ? 1 : 0;
+  }
+  return n;
+}
+
 void expect_plain_text(JudgeRule rule, const SamplerConfig& sampler) {
-  std::size_t thanks_to_bank = 0;
+  std::size_t thanks_to_bank = 0, copied = 0;
   for (std::uint64_t seed = 1; seed <= kSeeds; ++seed) {
     World w(seed);
     const Answer plain = decode_answer(w, w.config(Mode::kOff, rule, sampler, nullptr));
@@ -93,9 +103,22 @@ void expect_plain_text(JudgeRule rule, const SamplerConfig& sampler) {
           << "drift, seed " << seed << ", round " << round;
       thanks_to_bank += bank_accepted(events);
     }
+    for (const Mode mode : {Mode::kLookup, Mode::kSuffix, Mode::kDraftSuffix, Mode::kDriftSuffix}) {
+      auto suffix = suffix_memory();
+      for (const propose::QRule q : {propose::QRule::kTop, propose::QRule::kCounts}) {  // the second remembers the first's answer
+        SequenceConfig c = w.config(mode, rule, sampler, r.get());
+        c.suffix = suffix.get();
+        c.copy.q = q;
+        std::vector<trace::StepEvent> events;
+        EXPECT_EQ(decode_answer(w, c, &events), plain) << "mode " << static_cast<int>(mode) << ", seed " << seed;
+        copied += copied_accepted(events);
+      }
+    }
   }
-  std::printf("seeds 1 .. %d, %zu tokens accepted thanks to banks\n", static_cast<int>(kSeeds), thanks_to_bank);
+  std::printf("seeds 1 .. %d, %zu tokens accepted thanks to banks, %zu copied ones accepted\n", static_cast<int>(kSeeds),
+              thanks_to_bank, copied);
   EXPECT_GT(thanks_to_bank, 20u) << "the banks must have mattered";
+  EXPECT_GT(copied, 500u) << "copying must have mattered";
 }
 
 TEST(SameText, MatchGreedy) { expect_plain_text(JudgeRule::kMatch, spec::greedy_sampler()); }
@@ -306,6 +329,40 @@ TEST(EngineCalls, DriftCostsWhatStaticCosts) {
   }
 }
 
+// A copied proposal costs no draft pass, and a draft that was left out catches up without decoding a token twice (measure()).
+TEST(EngineCalls, CopiedProposalsCostNoDraftPass) {
+  std::uint64_t copied = 0, drafted = 0, mixed = 0;
+  for (const JudgeRule rule : {JudgeRule::kMatch, JudgeRule::kRejection}) {
+    for (const Mode mode : {Mode::kLookup, Mode::kSuffix, Mode::kDraftSuffix, Mode::kDriftSuffix}) {
+      for (std::uint64_t seed = 1; seed <= kSeeds; ++seed) {
+        World w(seed);
+        auto r = w.recalibrator();
+        auto suffix = suffix_memory();
+        SequenceConfig c = w.config(mode, rule, at_temperature(0.8f), r.get());
+        c.suffix = suffix.get();
+        c.max_tokens = 120;
+        const Work work = measure(w, c);
+        std::uint64_t by_draft = 0, by_copy = 0;
+        for (const trace::StepEvent& e : work.events) {
+          std::uint64_t here = 0;
+          for (const trace::ProposedToken& p : e.proposed) here += p.copied() ? 1 : 0;
+          by_copy += here;
+          by_draft += e.proposed.size() - here;
+          mixed += here > 0 && here < e.proposed.size() ? 1 : 0;
+        }
+        EXPECT_EQ(work.target.tokens, w.prompt.size() - 1 + work.events.size() + by_draft + by_copy);
+        EXPECT_EQ(work.draft.rows, by_draft) << "a row for each drafted proposal and no other";
+        EXPECT_TRUE(decode::drafts(mode) || work.draft.tokens == 0) << "without a draft its engine is not touched";
+        copied += by_copy;
+        drafted += by_draft;
+      }
+    }
+  }
+  EXPECT_GT(copied, 1'000u);
+  EXPECT_GT(drafted, 1'000u);
+  EXPECT_GT(mixed, 100u) << "blocks of both origins were seen";
+}
+
 // ---- the k-th engine call fails ----
 
 bool same_image(const bank::BankImage& a, const bank::BankImage& b) {
@@ -314,12 +371,14 @@ bool same_image(const bank::BankImage& a, const bank::BankImage& b) {
 }
 
 // Runs two sequences of one batch with a fault; true if it fired. Whatever failed: a clean status, nothing learned or emitted.
-bool run_with_fault(World& w, bool in_target, testing::Fault fault, std::uint64_t at, Code expected) {
+bool run_with_fault(World& w, bool in_target, testing::Fault fault, std::uint64_t at, Code expected, Mode mode = Mode::kDrift) {
   ToyEngine target(w.target), draft(w.draft);
   testing::FaultyEngine bad_target(target, in_target ? fault : testing::Fault::kStatus, in_target ? at : 0);
   testing::FaultyEngine bad_draft(draft, in_target ? testing::Fault::kStatus : fault, in_target ? 0 : at);
   Stepper stepper(bad_target, &bad_draft);
   auto r = w.recalibrator();
+  auto suffix = suffix_memory();
+  fill_hostile(*suffix, w.seed, w.target.vocab);
   const auto fired = [&] { return bad_target.fired() || bad_draft.fired(); };
   std::vector<std::unique_ptr<Sequence>> sequences;
   const auto close_all = [&] {
@@ -330,7 +389,8 @@ bool run_with_fault(World& w, bool in_target, testing::Fault fault, std::uint64_
         << "a sequence leaked, fault at call " << at;
   };
   for (std::uint64_t name : {1u, 2u}) {
-    SequenceConfig c = w.config(Mode::kDrift, JudgeRule::kRejection, at_temperature(0.8f), r.get());
+    SequenceConfig c = w.config(mode, JudgeRule::kRejection, at_temperature(0.8f), r.get());
+    c.suffix = suffix.get();
     c.name = name;
     c.draft_tokens = 2;
     c.max_tokens = 6;
@@ -385,15 +445,17 @@ bool run_with_fault(World& w, bool in_target, testing::Fault fault, std::uint64_
 }
 
 TEST(Faults, TheKthEngineCallFails) {
-  for (std::uint64_t seed : {3u, 4u, 8u, 20u}) {
-    World w(seed);
-    for (const bool in_target : {true, false}) {
-      std::uint64_t k = 1;
-      while (run_with_fault(w, in_target, testing::Fault::kStatus, k, Code::kInternal)) {
-        ASSERT_FALSE(HasFailure()) << "seed " << seed << (in_target ? ", target" : ", draft") << ", call " << k;
-        ASSERT_LT(++k, 1'000u);
+  for (const Mode mode : {Mode::kDrift, Mode::kDriftSuffix}) {
+    for (std::uint64_t seed : {3u, 4u, 8u, 20u}) {
+      World w(seed);
+      for (const bool in_target : {true, false}) {
+        std::uint64_t k = 1;
+        while (run_with_fault(w, in_target, testing::Fault::kStatus, k, Code::kInternal, mode)) {
+          ASSERT_FALSE(HasFailure()) << "seed " << seed << (in_target ? ", target" : ", draft") << ", call " << k;
+          ASSERT_LT(++k, 1'000u);
+        }
+        EXPECT_GT(k, mode == Mode::kDrift || in_target ? 8u : 3u) << "several calls of each kind were failed";
       }
-      EXPECT_GT(k, 8u) << "several calls of each kind were failed";
     }
   }
 }
