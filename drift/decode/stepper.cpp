@@ -458,12 +458,13 @@ Status Stepper::Impl::spoil_weights(Sequence& s) {
   DRIFT_TRY(s.config_.learner->commit());
   nodes.clear();
   const Pos kept = draft->length(s.draft_);
-  for (NodeIndex i = 0; i < s.draft_line_ + s.block_ - 1; ++i) {
-    const NodeIndex proposal = i - s.draft_line_;
+  const NodeIndex line = static_cast<NodeIndex>(s.tokens_.size()) - kept;  // decided tokens it has not kept
+  for (NodeIndex i = 0; i < line + s.block_ - 1; ++i) {
+    const NodeIndex proposal = i - line;
     const Token token = proposal < 0 ? s.tokens_[static_cast<std::size_t>(kept + i)] : s.tree_.node(proposal).token;
     nodes.push_back({s.draft_, token, kept + i, i == 0 ? kPrefix : i - 1, proposal >= -1});
   }
-  Rows again;
+  engine::Rows again;
   DRIFT_TRY(draft->forward(nodes, again));
   for (std::size_t i = 0; i < s.tree_.size(); ++i)
     sampler.apply(s.config_.sampler, again.logits_row(i).first(common), s.tree_.mutable_q(static_cast<NodeIndex>(i)));
