@@ -15,9 +15,11 @@
 #include "cli/console.hpp"
 #include "cli/exit_codes.hpp"
 #include "cli/input.hpp"
+#include "cli/json_fields.hpp"
 #include "cli/options.hpp"
 #include "cli/output_file.hpp"
 #include "drift/bank/store_format.hpp"
+#include "drift/recal/recalibrator.hpp"
 #include "text/printable.hpp"
 
 namespace drift::cli {
@@ -27,7 +29,6 @@ using bank::Access;
 using bank::BankFile;
 using bank::BankImage;
 using bank::StoredBank;
-using Json = nlohmann::ordered_json;
 
 constexpr const char* kRates[] = {"fixed", "count", "error"};
 
@@ -100,7 +101,8 @@ Status export_to(const std::string& path, const std::string& out) {
     export_bank(stored, [](const std::string& line) { return write_out(line); });
     return Status::ok();  // main() tells of a closed or full output
   }
-  DRIFT_ASSIGN(OutputFile file, OutputFile::open(out, {path}));
+  // As private as the bank: it tells of the same texts.
+  DRIFT_ASSIGN(OutputFile file, OutputFile::open(out, {path}, 0600));
   Status status;
   const bool whole = export_bank(stored, [&](const std::string& line) {
     status = interrupted() ? Status(Code::kCancelled, "interrupted; the export was not written") : file.write(line);
@@ -114,8 +116,12 @@ Status import_from(const std::string& path, const std::string& in, bool replace)
   InputBuffer buffer(std::move(input));
   std::istream stream(&buffer);
   const Status status = import_into(path, stream, replace);
+  if (status.is_ok()) {
+    write_out(fmt::format("{}: filled from {}\n", path, in == "-" ? "the standard input" : in));
+    return status;
+  }
   // What ended the reading explains more than "the export was cut".
-  return status.is_ok() || buffer.status().is_ok() ? status : buffer.status();
+  return buffer.status().is_ok() ? status : buffer.status();
 }
 
 struct Choices {
@@ -182,8 +188,8 @@ std::string describe_bank_json(const StoredBank& stored, std::uint64_t file_byte
               {"key_type", c.key_type == bank::KeyType::kF16 ? "f16" : "f32"},
               {"int8_scan", c.int8_scan},
               {"standardise", c.standardise},
-              {"tau", c.tau},
-              {"eta", c.eta},
+              {"tau", decimal(c.tau)},
+              {"eta", decimal(c.eta)},
               {"rate", kRates[static_cast<int>(c.rate)]}}},
             {"entries", image.size},
             {"use_counter", image.use_counter},
@@ -206,12 +212,20 @@ std::string describe_bank_json(const StoredBank& stored, std::uint64_t file_byte
   return json_line(json);
 }
 
+// Whether a run could go on with it: the very call that a run makes.
+Status check_restorable(const StoredBank& stored) {
+  recal::RecalConfig config;
+  config.bank = stored.image.config;
+  DRIFT_ASSIGN(const auto recal, recal::Recalibrator::create(config));
+  return recal->restore(stored);
+}
+
 Status import_into(const std::string& path, std::istream& in, bool replace) {
   DRIFT_ASSIGN(const StoredBank imported, import_bank(in));
   // Before any file is made or touched: what the store asks for, then keys of unit length and all else only a bank can tell.
   DRIFT_TRY(bank::format::check_bank(imported));
-  if (const auto built = bank::Bank::from_image(imported.image); !built.is_ok()) {
-    return {built.status().code(), "the export is no sound bank: " + built.status().message()};
+  if (const Status sound = check_restorable(imported); !sound.is_ok()) {
+    return {sound.code(), "the export is no sound bank: " + sound.message()};
   }
   DRIFT_ASSIGN(auto file, BankFile::open(path, Access::kReadWrite));
   if (!file->empty()) {
@@ -258,8 +272,8 @@ void add_bank_command(CLI::App& app, int& exit_code) {
   add("verify", "Check everything; changes nothing", [](const Choices& c) { return verify(c.file); });
   CLI::App* export_command = add("export", "Write as JSON lines", [](const Choices& c) { return export_to(c.file, c.other); });
   add_text(*export_command, "-o,--out", "FILE", "File to write; without it, or with -, the standard output", choices->other);
-  CLI::App* import_command =
-      add("import", "Replace the content by an export", [](const Choices& c) { return import_from(c.file, c.other, c.replace); });
+  CLI::App* import_command = add("import", "Fill a bank file, a new one or another's place, from an export",
+                                 [](const Choices& c) { return import_from(c.file, c.other, c.replace); });
   import_command->add_option("EXPORT", choices->other, "The export, or - for the standard input")->required();
   import_command->add_flag("--replace", choices->replace, "Overwrite a bank that holds entries");
   add("reset", "Remove all entries; the bank stays bound to its pair of models", [](const Choices& c) -> Status {

@@ -9,6 +9,7 @@
 
 #include "cli/bank_export.hpp"
 #include "drift/bank/store_sample.hpp"
+#include "drift/recal/recalibrator.hpp"
 
 namespace drift::cli {
 namespace {
@@ -25,6 +26,17 @@ std::string exported(const bank::StoredBank& stored) {
 Result<bank::StoredBank> imported(const std::string& text) {
   std::istringstream in(text);
   return import_bank(in);
+}
+
+// A sample with what a run keeps beside the entries: gains (line 2 of an export), key statistics (3), and the sample's own (4).
+bank::StoredBank runnable(std::uint64_t seed) {
+  bank::StoredBank stored = sample::bank(seed);
+  recal::RecalConfig config;
+  config.bank = stored.image.config;
+  const auto recal = recal::Recalibrator::create(config);
+  EXPECT_TRUE(recal.is_ok()) << recal.status().message();
+  for (auto& [name, content] : recal.value()->save({}).extras) stored.extras[name] = content;
+  return stored;
 }
 
 class BankCommandTest : public ::testing::Test {
@@ -69,7 +81,7 @@ TEST_F(BankCommandTest, ExportAndImportKeepEveryBit) {
 }
 
 TEST_F(BankCommandTest, ImportMakesReplacesOrRefuses) {
-  const bank::StoredBank first = sample::bank(1), same_pair = sample::bank(8), other_pair = sample::bank(2);
+  const bank::StoredBank first = runnable(1), same_pair = runnable(8), other_pair = runnable(2);
   ASSERT_EQ(first.fingerprint, same_pair.fingerprint);
   const Status made = import_text(exported(first));
   ASSERT_TRUE(made.is_ok()) << made.message();
@@ -82,7 +94,7 @@ TEST_F(BankCommandTest, ImportMakesReplacesOrRefuses) {
 }
 
 TEST_F(BankCommandTest, EveryCutOfAnExportIsRefusedAndMakesNoFile) {
-  const std::string good = exported(sample::bank(3));
+  const std::string good = exported(runnable(3));
   for (std::size_t length = 0; length + 1 < good.size(); ++length) {
     ASSERT_FALSE(import_text(good.substr(0, length)).is_ok()) << length;
   }
@@ -94,7 +106,7 @@ TEST_F(BankCommandTest, EveryCutOfAnExportIsRefusedAndMakesNoFile) {
 TEST_F(BankCommandTest, BadFieldsAreRefusedNamingTheLine) {
   using Json = nlohmann::ordered_json;
   std::vector<Json> good;
-  std::istringstream in(exported(sample::bank(3)));
+  std::istringstream in(exported(runnable(3)));
   for (std::string line; std::getline(in, line);) good.push_back(Json::parse(line));
   const auto refuse = [&](std::size_t line, auto change) {
     std::vector<Json> bad = good;
@@ -120,19 +132,21 @@ TEST_F(BankCommandTest, BadFieldsAreRefusedNamingTheLine) {
   refuse(0, [](Json& j) { j["fingerprint"].erase("vocab"); });
   refuse(0, [](Json& j) { j["fingerprint"]["draft_hash"] = ""; });
   refuse(1, [](Json& j) { j["content"] = "0"; });
+  EXPECT_NE(refuse(1, [](Json& j) { j["content"] = "00"; }).find("gain"), std::string::npos);
+  EXPECT_NE(refuse(2, [](Json& j) { j["content"] = "00"; }).find("key statistics"), std::string::npos);
   EXPECT_NE(refuse(1, [](Json& j) { j["content"] = "0g"; }).find("line 2"), std::string::npos);
-  EXPECT_NE(refuse(2, [](Json& j) { j["id"] = 1; }).find("line 3"), std::string::npos);
-  refuse(2, [](Json& j) { j["key"] = "00"; });
-  refuse(2, [](Json& j) { j["key"] = std::string(32, '0'); });
-  refuse(2, [](Json& j) { j["tokens"] = Json::array({1, 2, 3, 4}), j["residuals"] = Json::array({1, 2, 3, 4}); });
-  refuse(2, [](Json& j) { j["tokens"] = Json::array({1}), j["residuals"] = Json::array({}); });
-  refuse(2, [](Json& j) { j["tokens"] = Json::array({100}), j["residuals"] = Json::array({1}); });
-  refuse(2, [](Json& j) { j["tokens"] = Json::array({5, 5}), j["residuals"] = Json::array({1, 1}); });
-  refuse(2, [](Json& j) { j["tokens"] = Json::array({5}), j["residuals"] = Json::array({1e39}); });
-  refuse(2, [](Json& j) { j["tokens"] = Json::array({5}), j["residuals"] = Json::array({"x"}); });
-  refuse(2, [](Json& j) { j["error"] = -1; });
-  refuse(2, [](Json& j) { j["last_used"] = 1e9; });
-  refuse(2, [](Json& j) { j = Json::array(); });
+  EXPECT_NE(refuse(4, [](Json& j) { j["id"] = 1; }).find("line 5"), std::string::npos);
+  refuse(4, [](Json& j) { j["key"] = "00"; });
+  refuse(4, [](Json& j) { j["key"] = std::string(32, '0'); });
+  refuse(4, [](Json& j) { j["tokens"] = Json::array({1, 2, 3, 4}), j["residuals"] = Json::array({1, 2, 3, 4}); });
+  refuse(4, [](Json& j) { j["tokens"] = Json::array({1}), j["residuals"] = Json::array({}); });
+  refuse(4, [](Json& j) { j["tokens"] = Json::array({100}), j["residuals"] = Json::array({1}); });
+  refuse(4, [](Json& j) { j["tokens"] = Json::array({5, 5}), j["residuals"] = Json::array({1, 1}); });
+  refuse(4, [](Json& j) { j["tokens"] = Json::array({5}), j["residuals"] = Json::array({1e39}); });
+  refuse(4, [](Json& j) { j["tokens"] = Json::array({5}), j["residuals"] = Json::array({"x"}); });
+  refuse(4, [](Json& j) { j["error"] = -1; });
+  refuse(4, [](Json& j) { j["last_used"] = 1e9; });
+  refuse(4, [](Json& j) { j = Json::array(); });
   EXPECT_FALSE(import_text(std::string(100'000, '[')).is_ok());
 }
 

@@ -19,6 +19,7 @@ constexpr const char* kExamples =
     "  drift compare -m T -md D --prompts law.jsonl --modes off,static,seed=drift:preset=seed,earned=drift:gain=earned --json "
     "out.json\n"
     "  drift compare -m T -md D --prompts notes.txt --verify-rows-one-by-one\n"
+    "  drift compare -m T -md D --prompts shifting.jsonl --stream --json out.json   (then tools/picture.py out.json out)\n"
     "Prompts: .jsonl with {\"id\", \"domain\", \"kind\": \"instruction\"|\"prefix\", \"prompt\", \"split\"} a line (only "
     "\"prompt\" is needed);\n"
     "any other file is one prompt. Instructions get the chat template, prefixes none.\n"
@@ -81,6 +82,7 @@ Status prepare(const CompareOptions& options, CompareResult& result) {
     std::move(some.begin(), some.end(), std::back_inserter(all));
   }
   DRIFT_ASSIGN(result.prompts, select_prompts(std::move(all), options.split, options.limit));
+  if (options.stream) result.segments = segments_of(result.prompts);
   if (!options.json.empty()) DRIFT_TRY(check_writable(options.json, inputs_of(options)));
   return Status::ok();
 }
@@ -137,6 +139,9 @@ void add_compare_command(CLI::App& app, int& exit_code) {
           [options](std::int64_t v) { options->limit = static_cast<std::size_t>(v); });
   add_int(*command, "-n,--predict", 1, 1 << 20, "tokens to generate per prompt [128]",
           [options](std::int64_t v) { options->generate = v; });
+  command->add_flag("--stream", options->stream,
+                    "the prompts are one stream whose domain shifts: tell it by segment (prompts of one domain in a row), and "
+                    "write the curve to --json");
   command->add_option("--modes", options->modes, "the modes, see below [off,static,drift]")->type_name("LIST");
   add_int(*command, "--repeat", 1, 100, "run everything so many times, banks as at the start each time [1]",
           [options](std::int64_t v) { options->repeats = static_cast<int>(v); });

@@ -1,6 +1,6 @@
 // compare.hpp - the same prompts under several modes, interleaved: what a mode saves, and whether its text is plain decoding's.
 //
-// Threads: one. compare_run.cpp decodes, compare_summary.cpp folds, compare_report.cpp and compare_json.cpp tell.
+// Threads: one. compare_run.cpp decodes, compare_stream.cpp and compare_summary.cpp fold, compare_report.cpp and compare_json.cpp tell.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/compare_stream.hpp"
 #include "cli/divergence.hpp"
 #include "cli/machine.hpp"
 #include "cli/modes.hpp"
@@ -36,6 +37,7 @@ struct CompareOptions {
   std::string json;
   std::string bank;  // read only; every mode that recalibrates begins with its content
   bool one_by_one = false;
+  bool stream = false;  // told by segment, with a curve
 };
 
 // One prompt in one mode in one repeat.
@@ -65,6 +67,8 @@ struct VariantResult {
   trace::Metrics total;
   std::map<std::string, trace::Metrics> by_domain;
   std::map<std::string, double> domain_speedup;  // total ratio within the domain
+  std::vector<trace::Metrics> by_segment;        // [segments]
+  std::vector<double> segment_speedup;           // [segments], total ratio; empty: no reference
   double speedup = 0;                            // total ratio; 0: no reference
   Spread speedups;                               // over prompts and repeats
   bool compared = false;                         // whether its text must equal the reference's
@@ -89,6 +93,7 @@ struct PromptInfo {
 struct CompareResult {
   std::vector<Prompt> prompts;
   std::vector<PromptInfo> infos;  // [prompts]
+  std::vector<Segment> segments;  // of a stream; else empty
   std::vector<VariantResult> variants;
   std::optional<std::size_t> reference;  // the first `off`
   std::map<std::size_t, Noise> noise;    // by rows of a block

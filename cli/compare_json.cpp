@@ -1,4 +1,5 @@
-// The file that --json writes. docs/compare-format.md describes every field; the schema's number rises when one changes.
+// The file that --json writes. docs/compare-format.md describes every field; the schema's number rises when one changes or goes, the
+// minor one when some are added.
 #include <cmath>
 
 #include "cli/compare.hpp"
@@ -26,6 +27,31 @@ Json curve_json(const std::optional<control::CostCurve>& curve) {
 Json settings_json(const Variant& variant) {
   Json out = Json::object();
   for (const auto& [key, value] : effective_settings(variant.settings, variant.mode)) out[key] = value;
+  return out;
+}
+
+Json segments_json(const VariantResult& v, const CompareResult& result) {
+  Json out = Json::array();
+  for (std::size_t s = 0; s < result.segments.size(); ++s) {
+    Json row;
+    row["domain"] = result.segments[s].domain;
+    put_metrics(row, v.by_segment[s]);
+    row["speedup"] = s < v.segment_speedup.size() ? number(v.segment_speedup[s]) : Json(nullptr);
+    out.push_back(std::move(row));
+  }
+  return out;
+}
+
+Json points_json(const VariantResult& v, const CompareResult& result) {
+  Json out = Json::array();
+  for (const CurvePoint& point : curve_of(v.runs)) {
+    out.push_back({{"prompt", point.prompt},
+                   {"domain", result.prompts[point.prompt].domain},
+                   {"tokens", point.tokens},
+                   {"drafted", point.drafted},
+                   {"accepted", point.accepted},
+                   {"cumulative_tokens", point.cumulative_tokens}});
+  }
   return out;
 }
 
@@ -94,6 +120,8 @@ Json mode_json(const CompareOptions& options, const VariantResult& v, const Comp
     domains[domain]["speedup"] = speedup == v.domain_speedup.end() ? Json(nullptr) : number(speedup->second);
   }
   out["domains"] = domains;
+  out["segments"] = segments_json(v, result);
+  out["curve"] = result.segments.empty() ? Json::array() : points_json(v, result);
   return out;
 }
 
@@ -129,9 +157,16 @@ Json runs_json(const CompareResult& result) {
 
 }  // namespace
 
+Json loras_json(const std::vector<engine::LoraAdapter>& adapters) {
+  Json out = Json::array();
+  for (const engine::LoraAdapter& adapter : adapters) out.push_back({{"file", adapter.path}, {"scale", decimal(adapter.scale)}});
+  return out;
+}
+
 std::string report_json(const CompareOptions& options, const CompareResult& result) {
   Json out;
   out["schema"] = "drift.compare/1";
+  out["schema_minor"] = 1;
   out["drift_version"] = program_version();
   out["partial"] = result.partial;
   out["runs_done"] = result.done_runs;
@@ -147,8 +182,14 @@ std::string report_json(const CompareOptions& options, const CompareResult& resu
   out["context"] = result.context;
   out["sampler"] = sampler_json(options.sampler, options.seed);
   out["settings"] = {{"prompts", options.prompt_files.size()},
+                     {"prompt_files", options.prompt_files},
+                     {"loras", loras_json(options.pair.loras)},
+                     {"loras_draft", loras_json(options.pair.loras_draft)},
+                     {"gpu_layers", options.pair.gpu_layers},
+                     {"gpu_layers_draft", options.pair.gpu_layers_draft},
                      {"split", options.split},
                      {"limit", options.limit},
+                     {"stream", options.stream},
                      {"generate", options.generate},
                      {"modes", options.modes},
                      {"repeat", options.repeats},
@@ -160,6 +201,9 @@ std::string report_json(const CompareOptions& options, const CompareResult& resu
     out["noise"].push_back({{"rows", rows}, {"positions", noise.positions}, {"p999", noise.p999}, {"allowed", noise.allowed()}});
   out["cost_curve"] = {{"target", curve_json(result.target_curve)}, {"draft", curve_json(result.draft_curve)}};
   out["modelled_at"] = {{"draft_cost", trace::kSeedDraftCost}, {"verify_cost", trace::kSeedVerifyCost}};
+  out["segments"] = Json::array();
+  for (const Segment& segment : result.segments)
+    out["segments"].push_back({{"domain", segment.domain}, {"first_prompt", segment.first}, {"prompts", segment.count}});
   out["modes"] = Json::array();
   for (const VariantResult& v : result.variants) out["modes"].push_back(mode_json(options, v, result));
   out["prompts"] = runs_json(result);

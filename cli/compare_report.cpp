@@ -119,31 +119,65 @@ void put_details(Out out, const CompareResult& result) {
     fmt::format_to(out, "  {} accepted thanks to the bank ({:.2f} % of accepted); bank: {} entries, {:.1f} MB\n", m.accepted_bank,
                    m.accepted > 0 ? 100.0 * static_cast<double>(m.accepted_bank) / static_cast<double>(m.accepted) : 0.0,
                    v.bank_entries, static_cast<double>(v.bank_bytes) * 1e-6);
-    fmt::format_to(out, "  overhead per step: lookup {:.0f}, bias {:.0f}, residual {:.0f}, commit {:.0f} us of {:.1f} ms\n",
-                   per_step_us(m.times.lookup_ns, m), per_step_us(m.times.bias_ns, m), per_step_us(m.times.residual_ns, m),
-                   per_step_us(m.times.commit_ns, m), per_step_us(m.times.total_ns, m) * 1e-3);
+    const auto share = [&](std::int64_t ns) {
+      const std::int64_t block = m.times.draft_ns + m.times.verify_ns;
+      return block > 0 ? 100 * static_cast<double>(ns) / static_cast<double>(block) : 0.0;
+    };
+    fmt::format_to(
+        out,
+        "  overhead per step: lookup {:.0f} us ({:.2f} %), bias {:.0f} us ({:.2f} %), residual {:.0f} us ({:.2f} %), commit "
+        "{:.0f} us ({:.2f} %) of draft and verification; a step {:.1f} ms\n",
+        per_step_us(m.times.lookup_ns, m), share(m.times.lookup_ns), per_step_us(m.times.bias_ns, m), share(m.times.bias_ns),
+        per_step_us(m.times.residual_ns, m), share(m.times.residual_ns), per_step_us(m.times.commit_ns, m),
+        share(m.times.commit_ns), per_step_us(m.times.total_ns, m) * 1e-3);
+  }
+}
+
+void put_part_head(Out out, const char* part) {
+  fmt::format_to(out, "\n{:<14} {:<12} {:>8} {:>10} {:>11} {:>8} {:>9}\n", part, "mode", "tokens", "acceptance", "conditional",
+                 "tokens/s", "speed-up");
+}
+
+void put_part_row(Out out, const std::string& part, const VariantResult& v, const trace::Metrics& m, const double* speedup) {
+  const bool drafts = m.drafted > 0;
+  fmt::format_to(out, "{:<14} {:<12} {:>8} {:>10} {:>11} {:>8.2f} {:>9}\n", part, v.variant.label, m.tokens,
+                 drafts ? fmt::format("{:.3f}", m.acceptance()) : "-",
+                 drafts ? fmt::format("{:.3f}", m.acceptance_conditional()) : "-", m.tokens_per_s(),
+                 speedup == nullptr ? "-" : fmt::format("{:.2f}x", *speedup));
+}
+
+std::string shown_domain(const std::string& domain) { return domain.empty() ? "(none)" : domain; }
+
+void put_segments(Out out, const CompareResult& result) {
+  put_part_head(out, "segment");
+  for (std::size_t s = 0; s < result.segments.size(); ++s) {
+    for (const VariantResult& v : result.variants) {
+      if (v.by_segment[s].steps == 0) continue;  // interrupted before it
+      const double* speedup = s < v.segment_speedup.size() ? &v.segment_speedup[s] : nullptr;
+      put_part_row(out, fmt::format("{} {}", s + 1, shown_domain(result.segments[s].domain)), v, v.by_segment[s], speedup);
+    }
   }
 }
 
 void put_domains(Out out, const CompareResult& result) {
   const auto& first = result.variants.front().by_domain;
   if (first.size() < 2 && (first.empty() || first.begin()->first.empty())) return;
-  fmt::format_to(out, "\n{:<14} {:<12} {:>8} {:>10} {:>11} {:>8} {:>9}\n", "domain", "mode", "tokens", "acceptance",
-                 "conditional", "tokens/s", "speed-up");
+  put_part_head(out, "domain");
   for (const auto& [domain, unused] : first) {
     for (const VariantResult& v : result.variants) {
       const auto it = v.by_domain.find(domain);
       if (it == v.by_domain.end()) continue;
-      const trace::Metrics& m = it->second;
       const auto speedup = v.domain_speedup.find(domain);
-      const bool drafts = m.drafted > 0;
-      fmt::format_to(out, "{:<14} {:<12} {:>8} {:>10} {:>11} {:>8.2f} {:>9}\n", domain.empty() ? "(none)" : domain,
-                     v.variant.label, m.tokens, drafts ? fmt::format("{:.3f}", m.acceptance()) : "-",
-                     drafts ? fmt::format("{:.3f}", m.acceptance_conditional()) : "-", m.tokens_per_s(),
-                     speedup == v.domain_speedup.end() ? "-" : fmt::format("{:.2f}x", speedup->second));
+      put_part_row(out, shown_domain(domain), v, it->second, speedup == v.domain_speedup.end() ? nullptr : &speedup->second);
     }
   }
+  // Below this, one disturbance of the machine outweighs what a domain can show.
+  constexpr std::size_t kPromptsForSpeed = 10;
+  if (result.all_runs < kPromptsForSpeed * first.size() * result.variants.size())
+    fmt::format_to(out, "Under {} runs a domain and mode: the speeds of single domains are mostly noise.\n", kPromptsForSpeed);
 }
+
+const char* prompts(std::size_t count) { return count == 1 ? "prompt differs" : "prompts differ"; }
 
 void put_divergence(Out out, const CompareOptions& options, const CompareResult& result) {
   if (!result.reference) {
@@ -179,11 +213,11 @@ void put_divergence(Out out, const CompareOptions& options, const CompareResult&
       fmt::format_to(out, "{}: DIVERGED beyond the margin: {} prompts, largest {} against {:.3g} allowed.\n", v.variant.label,
                      v.diverged_prompts, margin_text(v.max_margin), v.allowed_margin);
     } else if (v.diverged_prompts > 0 && !result.margin_known(v)) {
-      fmt::format_to(out, "{}: {} prompts differ from off (largest margin {}); not judged.\n", v.variant.label,
-                     v.diverged_prompts, margin_text(v.max_margin));
+      fmt::format_to(out, "{}: {} {} from off (largest margin {}); not judged.\n", v.variant.label, v.diverged_prompts,
+                     prompts(v.diverged_prompts), margin_text(v.max_margin));
     } else if (v.diverged_prompts > 0) {
-      fmt::format_to(out, "{}: {} prompts differ from off, each at a near tie (largest margin {}).\n", v.variant.label,
-                     v.diverged_prompts, margin_text(v.max_margin));
+      fmt::format_to(out, "{}: {} {} from off, each at a near tie (largest margin {}).\n", v.variant.label, v.diverged_prompts,
+                     prompts(v.diverged_prompts), margin_text(v.max_margin));
     }
   }
 }
@@ -220,12 +254,13 @@ std::string report_settings(const CompareOptions& options, const CompareResult& 
 std::string report_text(const CompareOptions& options, const CompareResult& result) {
   std::string text;
   const Out out = std::back_inserter(text);
+  if (result.partial && result.done_runs == 0) return "\nINTERRUPTED before the first run was done: there are no figures.\n";
   if (result.partial)
     fmt::format_to(out, "\nINTERRUPTED: {} of {} runs are in these figures.\n", result.done_runs, result.all_runs);
   put_table(out, result);
   put_engines(out, options, result);
   put_details(out, result);
-  put_domains(out, result);
+  result.segments.empty() ? put_domains(out, result) : put_segments(out, result);
   double prefill = 0;
   for (const PromptInfo& info : result.infos) {
     for (const double ms : info.prefill_ms) prefill += ms;

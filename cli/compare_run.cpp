@@ -36,7 +36,8 @@ const char* ending_name(decode::Ending ending) {
   return "?";
 }
 
-// "drift: 12/60 ..." on stderr: one line rewritten on a terminal, a new line now and then elsewhere.
+// "drift: 12/60 ..." on stderr: one line rewritten on a terminal (cut to its width, for a wrapped line cannot be rewritten), a
+// new line now and then elsewhere.
 class Progress {
  public:
   explicit Progress(std::size_t all) : all_(all), terminal_(stderr_is_terminal()) {}
@@ -45,9 +46,10 @@ class Progress {
     if (done < all_ && now - last_ < (terminal_ ? 0.2 : 20.0)) return;
     last_ = now;
     const double left = done > 0 ? now / static_cast<double>(done) * static_cast<double>(all_ - done) : 0;
-    const std::string eta = done > 0 ? fmt::format("{:.0f}:{:02.0f} left", std::floor(left / 60), std::fmod(left, 60)) : "";
-    write_err(
-        fmt::format("{}drift: {}/{} runs, {} {}{}", terminal_ ? "\r\033[K" : "", done, all_, eta, what, terminal_ ? "" : "\n"));
+    const auto seconds = static_cast<long>(std::lround(left));
+    const std::string eta = done > 0 ? fmt::format(", {}:{:02} left", seconds / 60, seconds % 60) : "";
+    const std::string line = fmt::format("drift: {}/{} runs{} {}", done, all_, eta, what);
+    write_err(terminal_ ? "\r\033[K" + fit_terminal(line) : line + "\n");
   }
   void finish() {
     if (terminal_) write_err("\r\033[K");
@@ -134,6 +136,7 @@ class Comparison {
   // the start: repeated prompts would flatter.
   Status fresh_memories() {
     banks_.clear();
+    moving_.assign(result_.variants.size(), {});
     suffixes_.clear();
     for (const VariantResult& v : result_.variants) {
       suffixes_.emplace_back();
@@ -238,12 +241,24 @@ class Comparison {
     const std::size_t count = result_.variants.size();
     for (std::size_t i = 0; i < count; ++i) {
       const std::size_t v = (i + p + static_cast<std::size_t>(repeat)) % count;
-      progress.show(result_.done_runs, fmt::format("({}, {})", result_.prompts[p].id, result_.variants[v].variant.label));
+      progress.show(result_.done_runs, doing(p, v));
       DRIFT_TRY(run_variant(sequence, v, p, repeat));
       if (result_.partial) return Status::ok();
       ++result_.done_runs;
     }
     return Status::ok();
+  }
+
+  // For the line of progress. A stream tells how acceptance moves; another comparison which run is next.
+  std::string doing(std::size_t p, std::size_t v) const {
+    if (result_.segments.empty()) return fmt::format("({}, {})", result_.prompts[p].id, result_.variants[v].variant.label);
+    const auto segment =
+        std::find_if(result_.segments.rbegin(), result_.segments.rend(), [p](const Segment& s) { return s.first <= p; });
+    std::string text = fmt::format("({} {}/{})", segment->domain, p - segment->first + 1, segment->count);
+    for (std::size_t i = 0; i < moving_.size(); ++i) {
+      if (const auto value = moving_[i].value()) text += fmt::format("  {} {:.3f}", result_.variants[i].variant.label, *value);
+    }
+    return text;
   }
 
   Status run_variant(decode::Sequence& sequence, std::size_t v, std::size_t p, int repeat) {
@@ -268,6 +283,7 @@ class Comparison {
     run.tokens.assign(sequence.emitted().begin(), sequence.emitted().end());
     run.ending = ending_name(sequence.ending());
     if (reference) margins_[p] = std::move(margins);
+    moving_[v].add(run.metrics);
     result_.variants[v].runs.push_back(std::move(run));
     return Status::ok();
   }
@@ -302,6 +318,7 @@ class Comparison {
     for (const VariantResult& v : result_.variants) {
       if (v.variant.mode != Mode::kOff) found[static_cast<std::size_t>(v.variant.settings.draft_tokens) + 1];
     }
+    if (!stderr_is_terminal()) note("measuring the float noise");
     Interruptible target(*pair_.target);
     for (auto& [rows, noise] : found) {
       std::vector<double> changes;
@@ -326,6 +343,7 @@ class Comparison {
   Status find_curves() {
     if (pair_.context < control::kCurveRows) return Status::ok();  // the report says so
     const std::size_t depth = std::min(kCurveDepth, pair_.context - control::kCurveRows);
+    note(fmt::format("measuring what 1 to {} tokens cost", control::kCurveRows));
     const bool slow = pair_.target->one_row_at_a_time();
     pair_.target->set_one_row_at_a_time(false);  // the curve is about real passes
     Interruptible target(*pair_.target);
@@ -349,6 +367,7 @@ class Comparison {
   std::vector<std::vector<Token>> prompts_;
   std::vector<std::unique_ptr<recal::Recalibrator>> banks_;       // [variants], null unless the mode recalibrates
   std::vector<std::unique_ptr<propose::SuffixMemory>> suffixes_;  // [variants], null unless the mode remembers
+  std::vector<MovingAcceptance> moving_;                          // [variants]
   std::optional<bank::StoredBank> stored_;
   struct Learning {
     LearningDraft draft;

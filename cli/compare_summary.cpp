@@ -14,12 +14,12 @@ const PromptRun* find_run(const VariantResult& variant, std::size_t prompt, int 
 
 double ratio(double a, double b) { return b > 0 ? a / b : 0; }
 
-// tokens/s of `mine` over tokens/s of the reference on the same prompts and repeats.
-double total_ratio(const VariantResult& mine, const VariantResult& plain, const std::vector<Prompt>& prompts,
-                   const std::string* domain) {
+// tokens/s of `mine` over tokens/s of the reference on the same prompts and repeats, as far as counts(prompt).
+template <class Counts>
+double total_ratio(const VariantResult& mine, const VariantResult& plain, const Counts& counts) {
   trace::Metrics a, b;
   for (const PromptRun& run : mine.runs) {
-    if (domain != nullptr && prompts[run.prompt].domain != *domain) continue;
+    if (!counts(run.prompt)) continue;
     const PromptRun* same = find_run(plain, run.prompt, run.repeat);
     if (same == nullptr) continue;
     a.merge(run.metrics);
@@ -64,12 +64,16 @@ Spread spread_of(std::vector<double> values) {
 }
 
 void summarise(const CompareOptions& options, CompareResult& result) {
+  std::vector<std::size_t> segment_of;  // [prompts]; empty unless a stream
+  for (std::size_t s = 0; s < result.segments.size(); ++s) segment_of.insert(segment_of.end(), result.segments[s].count, s);
   const VariantResult* plain = result.reference ? &result.variants[*result.reference] : nullptr;
   for (VariantResult& v : result.variants) {
     std::vector<double> speedups;
+    v.by_segment.resize(result.segments.size());
     for (PromptRun& run : v.runs) {
       v.total.merge(run.metrics);
       v.by_domain[result.prompts[run.prompt].domain].merge(run.metrics);
+      if (!segment_of.empty()) v.by_segment[segment_of[run.prompt]].merge(run.metrics);
       const PromptRun* same = plain != nullptr ? find_run(*plain, run.prompt, run.repeat) : nullptr;
       if (same == nullptr) continue;
       run.speedup = ratio(run.metrics.tokens_per_s(), same->metrics.tokens_per_s());
@@ -77,8 +81,13 @@ void summarise(const CompareOptions& options, CompareResult& result) {
     }
     v.speedups = spread_of(std::move(speedups));
     if (plain == nullptr) continue;
-    v.speedup = total_ratio(v, *plain, result.prompts, nullptr);
-    for (const auto& [domain, metrics] : v.by_domain) v.domain_speedup[domain] = total_ratio(v, *plain, result.prompts, &domain);
+    v.speedup = total_ratio(v, *plain, [](std::size_t) { return true; });
+    for (const auto& row : v.by_domain) {
+      v.domain_speedup[row.first] =
+          total_ratio(v, *plain, [&](std::size_t prompt) { return result.prompts[prompt].domain == row.first; });
+    }
+    for (std::size_t s = 0; s < result.segments.size(); ++s)
+      v.segment_speedup.push_back(total_ratio(v, *plain, [&](std::size_t prompt) { return segment_of[prompt] == s; }));
     if (v.compared) summarise_divergence(options, result, v);
   }
 }

@@ -78,6 +78,7 @@ TEST(CompareSummary, WithoutTheWholeNoiseNothingIsJudgedByIt) {
   result.noise.clear();
   result.noise_missing = true;
   result.partial = true;
+  result.done_runs = 2;
   result.variants[1].runs[0].difference = Difference{3, 5.0};
   summarise(kPlainOptions, result);
   EXPECT_EQ(result.variants[1].diverged_prompts, 1u);
@@ -90,6 +91,8 @@ TEST(CompareSummary, WithoutTheWholeNoiseNothingIsJudgedByIt) {
   const std::string text = report_text(kPlainOptions, result);
   EXPECT_NE(text.find("not judged"), std::string::npos) << text;
   EXPECT_EQ(text.find("DIVERGED"), std::string::npos) << text;
+  result.done_runs = 0;
+  EXPECT_EQ(report_text(kPlainOptions, result), "\nINTERRUPTED before the first run was done: there are no figures.\n");
 }
 
 TEST(CompareSummary, NoCurveInATinyContext) {

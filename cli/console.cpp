@@ -3,14 +3,18 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <signal.h>
+#include <sys/ioctl.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
 
 #include "cli/exit_codes.hpp"
 #include "text/printable.hpp"
+#include "text/utf8.hpp"
 
 namespace drift::cli {
 namespace {
@@ -19,8 +23,25 @@ std::atomic<int> g_interrupts{0};
 static_assert(std::atomic<int>::is_always_lock_free, "a signal handler may only touch lock-free atomics");
 int g_out_error = 0;  // errno of the first write to stdout that failed
 
+std::atomic<std::int64_t> g_first_ms{0};
+static_assert(std::atomic<std::int64_t>::is_always_lock_free);
+
+std::int64_t now_ms() {
+  struct timespec now{};
+  ::clock_gettime(CLOCK_MONOTONIC, &now);  // may be called in a signal handler
+  return static_cast<std::int64_t>(now.tv_sec) * 1'000 + now.tv_nsec / 1'000'000;
+}
+
 extern "C" void on_signal(int signal) {
-  if (g_interrupts.fetch_add(1, std::memory_order_relaxed) > 0 && signal != SIGHUP) _exit(kExitInterrupted);
+  // One wish to stop may come twice: timeout(1) signals the process and then its group. Only a later one means "now".
+  constexpr std::int64_t kSameWishMs = 500;
+  const int saved = errno;
+  if (g_interrupts.fetch_add(1, std::memory_order_relaxed) == 0) {
+    g_first_ms.store(now_ms(), std::memory_order_relaxed);
+  } else if (signal != SIGHUP && now_ms() - g_first_ms.load(std::memory_order_relaxed) > kSameWishMs) {
+    _exit(kExitInterrupted);
+  }
+  errno = saved;
 }
 
 bool is_ignored(int signal) {
@@ -93,5 +114,12 @@ int fail(const Status& status) {
 
 bool stdout_is_terminal() { return ::isatty(STDOUT_FILENO) == 1; }
 bool stderr_is_terminal() { return ::isatty(STDERR_FILENO) == 1; }
+
+std::string fit_terminal(std::string_view line) {
+  winsize size{};
+  const bool known = ::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+  line = line.substr(0, known ? size.ws_col - 1u : 79u);  // in the last column some terminals wrap already
+  return std::string(line.substr(0, text::valid_prefix(line)));
+}
 
 }  // namespace drift::cli

@@ -35,6 +35,9 @@ void note(std::string_view message);  // "drift: <message>" on stderr, control c
 
 bool stdout_is_terminal();
 bool stderr_is_terminal();
+// As much of a line's beginning as a row of the terminal at stderr holds (80 columns where its width is unknown), so that it can
+// be rewritten. Bytes count as columns: never too long.
+std::string fit_terminal(std::string_view line);
 
 // All of `bytes` into the descriptor. Returns 0 or errno.
 int write_bytes(int fd, std::string_view bytes);

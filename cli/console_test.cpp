@@ -2,12 +2,17 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <pty.h>
 #include <signal.h>
+#include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <initializer_list>
+#include <string>
+#include <thread>
 
 #include "cli/exit_codes.hpp"
 
@@ -23,19 +28,25 @@ void set_handler(int signal, void (*handler)(int)) {
   ::sigaction(signal, &action, nullptr);
 }
 
-[[noreturn]] void signals(void (*hangup)(int), std::initializer_list<int> sent) {
+// `pause_ms` after each signal.
+[[noreturn]] void signals(void (*hangup)(int), std::initializer_list<int> sent, int pause_ms = 0) {
   set_handler(SIGHUP, hangup);
   install_signal_handlers();
-  for (const int signal : sent) ::raise(signal);
+  for (const int signal : sent) {
+    ::raise(signal);
+    std::this_thread::sleep_for(std::chrono::milliseconds(pause_ms));
+  }
   ::_exit(interrupted() ? 7 : 8);
 }
 
 TEST(ConsoleDeathTest, EverySignalThatEndsIsCountedAndTheSecondEndsAtOnce) {
   for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
     EXPECT_EXIT(signals(SIG_DFL, {signal}), ExitedWithCode(7), "");
-    EXPECT_EXIT(signals(SIG_DFL, {signal, SIGINT}), ExitedWithCode(kExitInterrupted), "");
+    EXPECT_EXIT(signals(SIG_DFL, {signal, SIGINT}, 700), ExitedWithCode(kExitInterrupted), "");
+    EXPECT_EXIT(signals(SIG_DFL, {signal, signal}), ExitedWithCode(7), "")
+        << "timeout(1) sends the process and its group one each";
   }
-  EXPECT_EXIT(signals(SIG_DFL, {SIGHUP, SIGHUP}), ExitedWithCode(7), "") << "a closing terminal sends two";
+  EXPECT_EXIT(signals(SIG_DFL, {SIGHUP, SIGHUP}, 700), ExitedWithCode(7), "") << "a closing terminal sends two";
   EXPECT_EXIT(signals(SIG_IGN, {SIGHUP}), ExitedWithCode(8), "") << "nohup";
 }
 
@@ -88,6 +99,24 @@ TEST(ConsoleDeathTest, LostOutputIsSaidUnlessTheReaderHasGone) {
 
 TEST(ConsoleDeathTest, NotesCannotSteerTheTerminal) {
   EXPECT_EXIT((note("a\x1b[2J\nb"), ::_exit(0)), ExitedWithCode(0), "^drift: a.x1b.2J.nb\n$");
+}
+
+// Exits with 0 if `line` is cut to `expected` on a terminal of so many columns; 0: on none.
+[[noreturn]] void cut_on_terminal(unsigned short columns, const std::string& line, const std::string& expected) {
+  int ends[2] = {-1, -1};
+  winsize size{};
+  size.ws_col = columns;
+  const int opened = columns > 0 ? ::openpty(&ends[0], &ends[1], nullptr, nullptr, &size) : ::pipe(ends);
+  if (opened != 0 || ::dup2(ends[1], STDERR_FILENO) < 0) ::_exit(8);
+  ::_exit(fit_terminal(line) == expected ? 0 : 1);
+}
+
+TEST(ConsoleDeathTest, ALineFitsTheTerminalAndEndsInAWholeCharacter) {
+  const std::string line(300, 'x');
+  EXPECT_EXIT(cut_on_terminal(0, line, std::string(79, 'x')), ExitedWithCode(0), "");
+  EXPECT_EXIT(cut_on_terminal(20, line, std::string(19, 'x')), ExitedWithCode(0), "");
+  EXPECT_EXIT(cut_on_terminal(120, "short", "short"), ExitedWithCode(0), "");
+  EXPECT_EXIT(cut_on_terminal(4, "ab\xe2\x82\xac", "ab"), ExitedWithCode(0), "");
 }
 
 }  // namespace

@@ -154,6 +154,7 @@ Result<int> doctor(const DoctorOptions& options) {
                pair.text->tokenize("The quick brown fox jumps over the lazy dog, and then it rests a while.", true, false));
   const auto depth = static_cast<std::size_t>(options.depth);
   const int repeats = static_cast<int>(options.repeats);
+  note(fmt::format("measuring what 1 to {} tokens cost, of the target, then of the draft", control::kCurveRows));
   Interruptible target(*pair.target), draft(*pair.draft);
   DRIFT_ASSIGN(f.target_curve, control::measure_cost(target, words, depth, repeats));
   DRIFT_ASSIGN(f.draft_curve, control::measure_cost(draft, words, depth, repeats));

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -16,15 +17,17 @@ namespace drift::cli {
 namespace {
 
 constexpr std::size_t kBufferBytes = std::size_t{1} << 16;
+constexpr int kPollMs = 200;
 
 Status stopped(const std::string& name) { return {Code::kCancelled, "interrupted while reading " + name}; }
 
 }  // namespace
 
 Result<Input> Input::open(const std::string& path) {
+  // Without O_NONBLOCK a pipe nobody writes to would be waited for in here, and a signal that comes just before is not seen.
   int fd = -1;
   do {
-    fd = ::open(path.c_str(), O_RDONLY | O_NOCTTY | O_CLOEXEC);
+    fd = ::open(path.c_str(), O_RDONLY | O_NOCTTY | O_CLOEXEC | O_NONBLOCK);
   } while (fd < 0 && errno == EINTR && !interrupted());
   if (fd < 0 && errno == EINTR) return stopped(path);
   if (fd < 0) {
@@ -47,9 +50,13 @@ Input::~Input() {
 Result<std::size_t> Input::read(std::span<char> out) {
   for (;;) {
     if (interrupted()) return stopped(name_);
+    // Asks again now and then: a signal between the line above and the wait would not end it.
+    pollfd ready{fd_, POLLIN, 0};
+    if (const int count = ::poll(&ready, 1, kPollMs); count == 0 || (count < 0 && errno == EINTR)) continue;
     const ssize_t got = ::read(fd_, out.data(), out.size());
     if (got >= 0) return static_cast<std::size_t>(got);
-    if (errno != EINTR) return Status(Code::kIo, fmt::format("cannot read {}: {}", name_, std::strerror(errno)));
+    if (errno != EINTR && errno != EAGAIN)
+      return Status(Code::kIo, fmt::format("cannot read {}: {}", name_, std::strerror(errno)));
   }
 }
 

@@ -1,5 +1,9 @@
 #include "cli/json_fields.hpp"
 
+#include <fmt/format.h>
+
+#include <cstdlib>
+
 namespace drift::cli {
 
 void put_metrics(Json& out, const trace::Metrics& m) {
@@ -35,11 +39,13 @@ Json model_json(const engine::ModelInfo& info) {
           {"hidden_width", info.hidden_width}};
 }
 
+double decimal(float value) { return std::strtod(fmt::format("{}", value).c_str(), nullptr); }
+
 Json sampler_json(const spec::SamplerConfig& sampler, std::uint64_t seed) {
-  return {{"temperature", sampler.temperature},
+  return {{"temperature", decimal(sampler.temperature)},
           {"top_k", sampler.top_k},
-          {"top_p", sampler.top_p},
-          {"min_p", sampler.min_p},
+          {"top_p", decimal(sampler.top_p)},
+          {"min_p", decimal(sampler.min_p)},
           {"seed", seed}};
 }
 

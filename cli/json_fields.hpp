@@ -17,6 +17,9 @@ using Json = nlohmann::ordered_json;
 void put_metrics(Json& out, const trace::Metrics& metrics);
 Json machine_json(const Machine& machine);
 Json model_json(const engine::ModelInfo& info);
+// The shortest decimal that reads back as `value`: 0.8, not 0.800000011920929.
+double decimal(float value);
+
 Json sampler_json(const spec::SamplerConfig& sampler, std::uint64_t seed);
 
 }  // namespace drift::cli

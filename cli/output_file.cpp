@@ -95,7 +95,7 @@ Result<Place> find_place(const std::string& path, const std::vector<std::string>
 
 }  // namespace
 
-Result<OutputFile> OutputFile::open(const std::string& path, const std::vector<std::string>& inputs) {
+Result<OutputFile> OutputFile::open(const std::string& path, const std::vector<std::string>& inputs, mode_t mode) {
   DRIFT_ASSIGN(const Place place, find_place(path, inputs));
   OutputFile out;
   out.path_ = place.path;
@@ -109,7 +109,7 @@ Result<OutputFile> OutputFile::open(const std::string& path, const std::vector<s
   } else {
     for (int i = 0; i < kNamesMax && out.fd_ < 0; ++i) {
       const std::string name = fmt::format("{}.part-{}-{}", place.path, ::getpid(), i);
-      out.fd_ = ::open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+      out.fd_ = ::open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
       if (out.fd_ >= 0) out.temporary_ = name;
       if (out.fd_ < 0 && errno != EEXIST) break;
     }

@@ -5,6 +5,8 @@
 // Threads: one.
 #pragma once
 
+#include <sys/types.h>
+
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,8 +18,9 @@ namespace drift::cli {
 class OutputFile {
  public:
   // `inputs`: files this command reads; those that are not there are passed over.
+  // `mode`: of a file that was not there, less the umask; one that is replaced gives its own.
   // Fails with kInvalid (a folder, or the same file as an input), kNotFound (missing parent folder), kIo, kCancelled.
-  static Result<OutputFile> open(const std::string& path, const std::vector<std::string>& inputs);
+  static Result<OutputFile> open(const std::string& path, const std::vector<std::string>& inputs, mode_t mode = 0666);
   ~OutputFile();  // without finish(): what stood at the path still stands
   OutputFile(OutputFile&& other) noexcept;
   OutputFile& operator=(OutputFile&&) = delete;

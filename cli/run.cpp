@@ -242,6 +242,7 @@ Result<std::vector<Token>> frame_line(const Pair& pair, const RunOptions& option
 Result<int> run_chat(const RunOptions& options, Mode mode, const Pair& pair, Runner& runner, bool chat) {
   Messages messages = first_messages(options);
   LineReader lines(Input::standard(), kPromptBytesMax);
+  if (stderr_is_terminal()) note("a line is a turn; /exit, Ctrl-D or Ctrl-C ends and keeps the bank");
   int code = kExitOk;
   while (code == kExitOk && !out_is_broken()) {
     if (stderr_is_terminal()) write_err("> ");

@@ -6,7 +6,7 @@ string(REGEX REPLACE "^commit +" "" DRIFT_LLAMA_COMMIT "${pin_lines}")
 string(SUBSTRING "${DRIFT_LLAMA_COMMIT}" 0 9 llama_commit_short)
 
 # find_library results inside llama's own package files are cached: a changed DRIFT_DEPS_DIR must not keep the old library.
-if(NOT "${DRIFT_DEPS_DIR}" STREQUAL "${DRIFT_DEPS_DIR_SEEN}")
+if(DEFINED DRIFT_DEPS_DIR_SEEN AND NOT "${DRIFT_DEPS_DIR}" STREQUAL "${DRIFT_DEPS_DIR_SEEN}")
   foreach(stale llama_DIR ggml_DIR llama_LIBRARY GGML_LIBRARY GGML_BASE_LIBRARY GGML_CPU_LIBRARY)
     unset(${stale} CACHE)
   endforeach()

@@ -90,7 +90,8 @@ typedef struct drift_stats {
   size_t size; /* in: sizeof(drift_stats) */
   uint32_t entries;
   uint32_t capacity;
-  uint64_t bytes; /* all memory of the bank, exactly */
+  uint64_t
+      bytes; /* memory of the bank itself, exactly; what is staged between observe and commit, some KB a position, is apart */
   uint64_t commits;
   uint64_t allocated;
   uint64_t updated;
@@ -111,7 +112,7 @@ void drift_options_default(drift_options* options);
 void drift_options_seed(drift_options* options);
 void drift_judging_default(drift_judging* judging); /* greedy, match */
 
-/* Allocates everything the bank will ever need. */
+/* Allocates everything the bank itself will ever need; positions and staged observations grow to the largest step and stay. */
 drift_status drift_create(const drift_options* options, drift_bank** out);
 void drift_destroy(drift_bank* bank); /* NULL is fine */
 

@@ -152,14 +152,20 @@ Result<FileLock> lock_bank(const std::filesystem::path& path) {
   return busy(path);
 }
 
+std::filesystem::path temp_path(const std::filesystem::path& bank) { return bank.string() + ".drift-tmp"; }
+
 Status check_folder_writable(const std::filesystem::path& bank) {
+  struct stat info{};
+  if (::lstat(temp_path(bank).c_str(), &info) == 0 && !S_ISREG(info.st_mode)) {
+    return {Code::kIo, quoted(temp_path(bank)) +
+                           " is in the way: new content is built under that name, and it is no file that an "
+                           "earlier writer left; move it away"};
+  }
   if (::faccessat(AT_FDCWD, bank.parent_path().c_str(), W_OK | X_OK, AT_EACCESS) == 0) return Status::ok();
   const int error = errno;
   return {Code::kIo, "cannot write in the folder of bank " + quoted(bank) + ": " + std::strerror(error) +
                          "; open the bank read-only (--bank-ro) or copy it to another folder"};
 }
-
-std::filesystem::path temp_path(const std::filesystem::path& bank) { return bank.string() + ".drift-tmp"; }
 
 Result<FileLock> create_temp(const std::filesystem::path& bank) {
   const std::filesystem::path temp = temp_path(bank);

@@ -47,11 +47,11 @@ Identity identity(const std::filesystem::path& path);
 // Takes the writer's lock of an existing bank. Fails with kBusy, kNotFound (gone meanwhile), kIo (not writable).
 Result<FileLock> lock_bank(const std::filesystem::path& path);
 
-// Fails with kIo if no file can be made beside the bank, so that a writer learns of it before its work and not after.
-Status check_folder_writable(const std::filesystem::path& bank);
-
 // The name new content is built under.
 std::filesystem::path temp_path(const std::filesystem::path& bank);
+
+// Fails with kIo if no file can be made beside the bank, so that a writer learns of it before its work and not after.
+Status check_folder_writable(const std::filesystem::path& bank);
 
 // Makes the empty, locked temporary file, removing what a killed writer left. Fails with kBusy, kIo.
 Result<FileLock> create_temp(const std::filesystem::path& bank);

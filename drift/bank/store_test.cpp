@@ -294,6 +294,24 @@ TEST_F(StoreTest, LeftoversOfAKilledWriterAreHarmlessAndRemoved) {
   EXPECT_TRUE(load().is_ok());
 }
 
+TEST_F(StoreTest, WhatStandsWhereTheNextContentIsBuiltIsNoticedAtOnce) {
+  save(sample::bank(1));
+  const fs::path temp = path_.string() + ".drift-tmp";
+  const auto refused = [&] {
+    const Status status = BankFile::open(path_, Access::kReadWrite).status();
+    EXPECT_EQ(status.code(), Code::kIo);
+    EXPECT_NE(status.message().find(".bank.drift-tmp"), std::string::npos) << status.message();
+    EXPECT_TRUE(load().is_ok()) << "reading needs no room beside the bank";
+  };
+  fs::create_directory(temp);
+  refused();
+  EXPECT_TRUE(fs::exists(temp));
+  fs::remove(temp);
+  fs::create_symlink(path_, temp);
+  refused();
+  EXPECT_TRUE(fs::is_symlink(temp));
+}
+
 TEST_F(StoreTest, ReplacedByAnotherProgramIsNotOverwritten) {
   save(sample::bank(1));
   auto file = BankFile::open(path_, Access::kReadWrite);

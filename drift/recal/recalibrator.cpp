@@ -227,8 +227,11 @@ Status Recalibrator::restore(const bank::StoredBank& stored) {
   };
   GainTable gains;
   Keyer keyer(config_.bank.key_dim, config_.bank.standardise);
-  DRIFT_TRY(gains.load(find(kGainsName)));
-  DRIFT_TRY(keyer.load(find(kKeyStatsName)));
+  // A bank that was emptied is a new one: nothing earned, nothing known of its keys.
+  if (stored.image.size != 0 || !stored.extras.empty()) {
+    DRIFT_TRY(gains.load(find(kGainsName)));
+    DRIFT_TRY(keyer.load(find(kKeyStatsName)));
+  }
   DRIFT_TRY(bank_->restore(stored.image));
   gains_ = gains;
   keyer_ = std::move(keyer);

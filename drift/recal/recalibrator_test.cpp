@@ -480,6 +480,21 @@ TEST(Saved, GoesOnBitForBit) {
   }
 }
 
+TEST(Saved, AnEmptiedBankStartsAsANewOne) {
+  RecalConfig c = small();
+  c.gain = GainRule::kEarned;
+  c.bank.standardise = true;
+  auto fresh = make(c), taught = make(c);
+  bank::StoredBank emptied;
+  emptied.image.config = c.bank;
+  teach_random(*taught, 5, 0, 20);
+  ASSERT_TRUE(taught->restore(emptied).is_ok());
+  EXPECT_TRUE(same(fresh->save({}), taught->save({})));
+  teach_random(*taught, 7, 0, 20);
+  teach_random(*fresh, 7, 0, 20);
+  EXPECT_TRUE(same(fresh->save({}), taught->save({})));
+}
+
 TEST(Saved, AForeignOrBrokenBankChangesNothing) {
   auto r = make(small());
   teach_random(*r, 5, 0, 20);

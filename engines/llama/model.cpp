@@ -137,6 +137,9 @@ Status check_gguf(const std::string& path) {
   DRIFT_TRY(check_keys(header.get(), path));
   std::uint64_t end = gguf_get_data_offset(header.get());
   const std::int64_t tensors = gguf_get_n_tensors(header.get());
+  // llama.cpp takes an adapter that adapts nothing.
+  if (tensors == 0 && gguf_find_key(header.get(), "adapter.type") >= 0)
+    return Status(Code::kCorrupt, path + " holds no tensors: it is only the header of an adapter");
   for (std::int64_t i = 0; i < tensors; ++i) {
     const std::uint64_t tensor_end =
         gguf_get_data_offset(header.get()) + gguf_get_tensor_offset(header.get(), i) + gguf_get_tensor_size(header.get(), i);

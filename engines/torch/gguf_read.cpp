@@ -201,10 +201,7 @@ Status read_weights(const gguf_context* header, LlamaNet& net, const std::string
   return Status::ok();
 }
 
-}  // namespace
-
-Result<GgufModel> read_gguf(const std::string& path) {
-  DRIFT_TRY(check_gguf(path));
+Result<GgufModel> read_model(const std::string& path) {
   const Header header(gguf_init_from_file(path.c_str(), gguf_init_params{/*no_alloc=*/true, /*ctx=*/nullptr}), &gguf_free);
   if (!header) return damaged(path, "its header cannot be read");
   DRIFT_ASSIGN(const ModelShape shape, read_shape(header.get(), path));
@@ -217,13 +214,20 @@ Result<GgufModel> read_gguf(const std::string& path) {
     return damaged(path, "its tokenizer has " + std::to_string(model.meta.vocab()) + " tokens, its embedding " +
                              std::to_string(shape.vocab));
   }
+  model.net = LlamaNet(shape);
+  DRIFT_TRY(read_weights(header.get(), model.net, path));
+  return model;
+}
+
+}  // namespace
+
+Result<GgufModel> read_gguf(const std::string& path) {
+  DRIFT_TRY(check_gguf(path));
   try {
-    model.net = LlamaNet(shape);
-    DRIFT_TRY(read_weights(header.get(), model.net, path));
-  } catch (const std::exception& error) {  // LibTorch: no memory
+    return read_model(path);
+  } catch (const std::exception& error) {  // LibTorch's and ggml's way to say so
     return Status(Code::kIo, "no memory to read " + path + ": " + error.what());
   }
-  return model;
 }
 
 }  // namespace drift::engine

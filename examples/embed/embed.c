@@ -3,7 +3,7 @@
  * The "engine" here is two little functions: a target that knows the language, and a draft that is wrong in a systematic way
  * in half of its states. Everything that touches DRIFT is what a real engine would do: look up, add, propose, verify,
  * observe, commit. Build it against an installed libdrift:
- *     cc embed.c $(pkg-config --cflags --libs drift) -lm -o embed
+ *     cc embed.c $(pkg-config --static --cflags --libs drift) -lm -o embed
  */
 #include <drift/drift.h>
 #include <stdio.h>

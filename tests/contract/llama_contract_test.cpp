@@ -42,6 +42,14 @@ std::vector<ContractCase> smol_cases() {
           llama_case("smol_cut", kSmol, cut), llama_case("smol_one_row", kSmol, single)};
 }
 
+std::vector<ContractCase> built_in_cases() {
+  LlamaConfig cut = small_config(true);
+  cut.n_batch = 8;
+  return {llama_case("built_in_target", kBuiltInTarget, small_config(false)),
+          llama_case("built_in_draft", kBuiltInDraft, small_config(true)), llama_case("built_in_cut", kBuiltInDraft, cut)};
+}
+
+INSTANTIATE_TEST_SUITE_P(BuiltIn, EngineContract, testing::ValuesIn(built_in_cases()), contract_case_name);
 INSTANTIATE_TEST_SUITE_P(Llama, EngineContract, testing::ValuesIn(smol_cases()), contract_case_name);
 INSTANTIATE_TEST_SUITE_P(QwenTarget, EngineContract, testing::Values(llama_case("qwen_target", kQwenTarget, small_config(false))),
                          contract_case_name);

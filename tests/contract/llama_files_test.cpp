@@ -89,6 +89,7 @@ TEST_F(LlamaFiles, KeysOfTheWrongTypeAreRefused) {
   refused("llama.block_count is 0", [](gguf_context* h) { gguf_set_val_u32(h, "llama.block_count", 0); });
   refused("llama.block_count is 4000000000", [](gguf_context* h) { gguf_set_val_u32(h, "llama.block_count", 4'000'000'000u); });
   refused("llama.block_count is not", [](gguf_context* h) { gguf_set_val_str(h, "llama.block_count", "4"); });
+  refused("holds no tensors", [](gguf_context* h) { gguf_set_val_str(h, "adapter.type", "lora"); });
   // And what llama.cpp refuses by itself is said in its words, without its function names.
   const Status unknown = load(file([](gguf_context* h) { gguf_set_val_str(h, "general.architecture", "no-such-thing"); }));
   EXPECT_EQ(unknown.code(), Code::kCorrupt);

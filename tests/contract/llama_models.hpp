@@ -1,4 +1,5 @@
-// llama_models.hpp - where the model tests find their files: the folder DRIFT_MODELS names. Missing files skip a test aloud.
+// llama_models.hpp - where the model tests find their files: the folder DRIFT_MODELS names, or the project's models/ for the built-in
+// pair. Missing files skip a test aloud.
 #pragma once
 
 #include <cstdlib>
@@ -10,19 +11,23 @@
 
 namespace drift::engine {
 
+inline constexpr const char* kBuiltInTarget = "drift-mini-target.gguf";
+inline constexpr const char* kBuiltInDraft = "drift-mini-draft.gguf";
 inline constexpr const char* kSmol = "smollm2-135m-instruct-q4_1.gguf";
 inline constexpr const char* kQwenTarget = "qwen2.5-coder-1.5b-instruct-q4_k_m.gguf";
 inline constexpr const char* kQwenDraft = "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf";
 
 // The path of a model file, or empty if it is not there.
 inline std::string model_path(const std::string& file) {
-  const char* folder = std::getenv("DRIFT_MODELS");
+  const bool built_in = file == kBuiltInTarget || file == kBuiltInDraft;
+  const char* folder = built_in ? DRIFT_BUILT_IN_MODELS : std::getenv("DRIFT_MODELS");
   if (folder == nullptr || *folder == '\0') return {};
   const std::string path = (std::filesystem::path(folder) / file).string();
   return std::filesystem::exists(path) ? path : std::string();
 }
 
 inline std::string missing_model(const std::string& file) {
+  if (file == kBuiltInTarget || file == kBuiltInDraft) return "no " + file + " in the project's folder models/";
   return "no " + file + " in the folder that the environment variable DRIFT_MODELS names; fetch it with `drift models get`";
 }
 

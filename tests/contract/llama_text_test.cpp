@@ -111,6 +111,28 @@ TEST(QwenVocabulary, PairFitsAndOtherFamilyIsRefusedByName) {
   EXPECT_EQ(same.value(), 151'936U);
 }
 
+TEST(BuiltInVocabulary, ThePairSharesItAndItsPiecesAreTheText) {
+  const std::string target_path = model_path(kBuiltInTarget), draft_path = model_path(kBuiltInDraft);
+  if (target_path.empty() || draft_path.empty())
+    GTEST_SKIP() << "SKIPPED ALOUD: " << missing_model(kBuiltInTarget) << " or its draft";
+  const auto target = LlamaModel::load({target_path}), draft = LlamaModel::load({draft_path});
+  ASSERT_TRUE(target.is_ok()) << target.status().message();
+  ASSERT_TRUE(draft.is_ok()) << draft.status().message();
+  const auto same = check_same_vocabulary(*target.value(), *draft.value());
+  ASSERT_TRUE(same.is_ok()) << same.status().message();
+  EXPECT_EQ(same.value(), target.value()->vocab()) << "every token of the target can be drafted";
+  const LlamaText text(target.value());
+  for (const std::string& sample :
+       {std::string("The parties agree:\n\t(a) caf\xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80  and  spaces "),
+        std::string("a\0b", 3)}) {
+    const auto tokens = text.tokenize(sample, /*add_special=*/false, /*parse_special=*/false);
+    ASSERT_TRUE(tokens.is_ok()) << tokens.status().message();
+    std::string back;
+    for (const Token token : tokens.value()) back += text.piece(token);
+    EXPECT_EQ(back, sample);
+  }
+}
+
 // The output matrix of a model file, dequantised: [vocab, width]. The token embeddings where the file ties them.
 std::vector<float> output_matrix(const std::string& path, std::size_t vocab, std::size_t width, ggml_type& type) {
   gguf_context* header = gguf_init_from_file(path.c_str(), {/*no_alloc=*/true, /*ctx=*/nullptr});

@@ -14,13 +14,13 @@ ROWS = [
     {"id": "c", "domain": "law", "kind": "prefix", "prompt": "This agreement is made between", "split": "eval"},
     {"id": "d", "domain": "law", "kind": "prefix", "prompt": "unused", "split": "tune"},
 ]
-TOP_FIELDS = set("""schema drift_version partial runs_done runs_planned machine load_average_before load_average_after load_s wall_s
-    target draft vocab context sampler settings reference noise cost_curve modelled_at modes prompts""".split())
+TOP_FIELDS = set("""schema schema_minor drift_version partial runs_done runs_planned machine load_average_before load_average_after load_s wall_s
+    target draft vocab context sampler settings reference noise cost_curve modelled_at segments modes prompts""".split())
 MODE_FIELDS = set("""label mode settings tokens steps drafted accepted accepted_bank copied accepted_copied acceptance acceptance_conditional
     mean_accepted_per_block time_ms tokens_per_s per_position accepted_histogram mean_length predicted_accepted speedup speedup_median
     speedup_quartiles modelled_speedup step_ms_p50 step_ms_p99 step_ms_max overhead_fraction overhead_ns step_ns bank_entries bank_bytes
     draft_engine learner suffix_tokens suffix_bytes
-    diverged_prompts max_divergence_margin allowed_divergence_margin divergence_beyond_margin domains""".split())
+    diverged_prompts max_divergence_margin allowed_divergence_margin divergence_beyond_margin domains segments curve""".split())
 
 
 def lines(rows):
@@ -122,7 +122,8 @@ class Comparisons(ProgramTest):
 
     def test_copying_needs_no_draft(self):
         m = model()
-        done = self.worked("compare", "-m", m, "--prompts", self.path("p.jsonl", lines(ROWS[1:2])), "-n", "8", "--modes", "off,lookup")
+        rows = [{"prompt": "one two three four, one two three four, one two three four, one two", "kind": "prefix"}]
+        done = self.worked("compare", "-m", m, "--prompts", self.path("p.jsonl", lines(rows)), "-n", "16", "--modes", "off,lookup")
         self.assertIn("copied", done.stdout)
         self.refused(["needs a draft"], "compare", "-m", m, "--prompts", self.path("p.jsonl"), "--modes", "off,draft+suffix")
 

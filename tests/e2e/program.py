@@ -1,16 +1,21 @@
 """program.py - runs the built program for the end-to-end tests.
 
-The program's path is the first argument of each test file. DRIFT_MODELS names the folder with the model files.
+The program's path is the first argument of each test file. DRIFT_MODELS names the folder with the model files; the built-in pair lies
+in the project's models/.
 """
 
+import math
 import os
+import random
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
 import unittest
 
 SMOLLM = "smollm2-135m-instruct-q4_1.gguf"
+BUILT_IN = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "models")
 
 
 def model(name=SMOLLM):
@@ -20,6 +25,15 @@ def model(name=SMOLLM):
     if path is None or not os.path.exists(path):
         raise unittest.SkipTest(f"no {name} in the folder that DRIFT_MODELS names; fetch it with: drift models get smollm2")
     return path
+
+
+def pair():
+    """Target and draft: the built-in pair, or, where it is not there, SmolLM2 as its own draft (then skipped, aloud, without it)."""
+    paths = tuple(os.path.join(BUILT_IN, f"drift-mini-{side}.gguf") for side in ("target", "draft"))
+    if all(os.path.exists(path) for path in paths):
+        return paths
+    print(f"SKIPPED: no built-in pair in {BUILT_IN}: {SMOLLM} stands in for it")
+    return model(), model()
 
 
 def drift(*arguments, timeout=600, stdin=subprocess.DEVNULL):
@@ -54,6 +68,32 @@ def without_reader(*arguments, timeout=600):
 def read(path):
     with open(path, "rb") as file:
         return file.read()
+
+
+def gguf(fields, tensors):
+    """The bytes of a small GGUF file. fields: name -> str, int (u32) or float (f32). tensors: name -> (dimensions, floats)."""
+    def text(value):
+        return struct.pack("<Q", len(value.encode())) + value.encode()
+
+    def aligned(data):
+        return data + b"\0" * (-len(data) % 32)
+
+    head = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(fields))
+    for name, value in fields.items():
+        kind, packed = {str: (8, text), int: (4, lambda v: struct.pack("<I", v)), float: (6, lambda v: struct.pack("<f", v))}[type(value)]
+        head += text(name) + struct.pack("<I", kind) + packed(value)
+    data = b""
+    for name, (dimensions, values) in tensors.items():
+        head += text(name) + struct.pack("<I", len(dimensions)) + struct.pack(f"<{len(dimensions)}Q", *dimensions)
+        head += struct.pack("<IQ", 0, len(data))  # 0: f32
+        data += aligned(struct.pack(f"<{len(values)}f", *values))
+    return aligned(head) + data
+
+
+def random_tensors(shapes, spread, seed=1):
+    """Normal numbers for each shape, for gguf()."""
+    rng = random.Random(seed)
+    return {name: (dimensions, [rng.gauss(0, spread) for _ in range(math.prod(dimensions))]) for name, dimensions in shapes.items()}
 
 
 class ProgramTest(unittest.TestCase):

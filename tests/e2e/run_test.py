@@ -40,6 +40,7 @@ class Refusals(ProgramTest):
         pipe = self.path("pipe")
         os.mkfifo(pipe)
         process = start("run", "-m", "x", "-f", pipe)
+        self.addCleanup(process.kill)
         time.sleep(1)
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=60)
@@ -50,6 +51,21 @@ class Refusals(ProgramTest):
         self.refused(["-m", "no such file"], "run", "-m", self.path("none.gguf"), "-p", "x")
         self.refused(["-m", "GGUF"], "run", "-m", self.path("text.gguf", "hello, no model"), "-p", "x")
         self.refused(["folder"], "run", "-m", self.folder.name, "-p", "x")
+
+    def test_a_recurrent_model(self):
+        width, inner, kernel, state, rank, vocab = 32, 64, 4, 16, 2, 32
+        fields = {"general.architecture": "mamba", "general.name": "tiny mamba", "mamba.context_length": 512,
+                  "mamba.embedding_length": width, "mamba.feed_forward_length": 0, "mamba.attention.head_count": 0,
+                  "mamba.block_count": 1, "mamba.ssm.conv_kernel": kernel, "mamba.ssm.inner_size": inner,
+                  "mamba.ssm.state_size": state, "mamba.ssm.time_step_rank": rank,
+                  "mamba.attention.layer_norm_rms_epsilon": 1e-5, "mamba.vocab_size": vocab, "tokenizer.ggml.model": "none"}
+        shapes = {"token_embd.weight": (width, vocab), "output_norm.weight": (width,), "blk.0.attn_norm.weight": (width,),
+                  "blk.0.ssm_in.weight": (width, 2 * inner), "blk.0.ssm_conv1d.weight": (kernel, inner),
+                  "blk.0.ssm_conv1d.bias": (inner,), "blk.0.ssm_x.weight": (inner, rank + 2 * state),
+                  "blk.0.ssm_dt.weight": (rank, inner), "blk.0.ssm_dt.bias": (inner,), "blk.0.ssm_a": (state, inner),
+                  "blk.0.ssm_d": (inner,), "blk.0.ssm_out.weight": (inner, width)}
+        mamba = self.path("mamba.gguf", program.gguf(fields, program.random_tensors(shapes, 0.1)))
+        self.refused(["-m", "recurrent"], "run", "-m", mamba, "-p", "x")
 
     def test_a_truncated_model(self):
         with open(model(), "rb") as file:
@@ -122,6 +138,27 @@ class Runs(ProgramTest):
         with open(bank, "rb") as file:
             self.assertEqual(file.read(), before)
         self.refused(["capacity", "4096"], "run", "-m", m, "-md", m, "--bank", bank, "--capacity", "100", *self.COMMON)
+
+    def test_adapters_change_the_model_they_are_given_to(self):
+        m, bank = model(), self.path("adapted.bank")
+        shapes = {}
+        for layer in range(10, 20):
+            shapes[f"blk.{layer}.attn_output.weight.lora_a"] = (576, 4)
+            shapes[f"blk.{layer}.attn_output.weight.lora_b"] = (4, 576)
+        fields = {"general.type": "adapter", "general.architecture": "llama", "adapter.type": "lora", "adapter.lora.alpha": 4.0}
+        adapter = self.path("a.gguf", program.gguf(fields, program.random_tensors(shapes, 0.3)))
+
+        def run(*more):
+            return json.loads(self.worked("run", "-m", m, "-md", m, "--json", *self.COMMON, *more).stdout)
+
+        plain = run()
+        self.assertEqual(plain["acceptance"], 1.0, "a model is its own best draft")
+        self.assertNotEqual(run("--lora", adapter)["text"], plain["text"])
+        self.assertEqual(run("--lora", adapter + "=0")["text"], plain["text"], "scale 0 switches it off")
+        drafted = run("--lora-draft", adapter, "--bank", bank)
+        self.assertEqual(drafted["text"], plain["text"], "the draft never decides")
+        self.assertLess(drafted["acceptance"], 1.0)
+        self.refused(["another pair"], "run", "-m", m, "-md", m, "--bank", bank, *self.COMMON)
 
     def test_interruption_keeps_the_bank(self):
         m = model()

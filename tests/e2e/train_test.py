@@ -1,0 +1,253 @@
+"""drift-train: killed at any moment it ends with the same weights; what it writes is used; what it cannot use it refuses.
+
+DRIFT_PROGRAM is drift-train here; DRIFT_OTHER_PROGRAM is drift.
+"""
+
+import json
+import os
+import random
+import re
+import resource
+import signal
+import subprocess
+import tempfile
+import time
+
+import program
+from program import ProgramTest, read, start
+
+WORDS = {
+    "general": "the a small house river walked slowly through green morning light people said that they would never come back".split(),
+    "law": "tenant shall lessee pursuant section herein agreement party notwithstanding liability indemnify clause".split(),
+}
+# A pair that trains in seconds, with steps enough for each stage to be met by a kill.
+TOY = {"vocab": 400, "window": 32, "rows": 4, "context": 128, "target-width": 64, "target-layers": 2, "target-heads": 2,
+       "target-ffn": 96, "draft-width": 32, "draft-layers": 1, "draft-heads": 1, "draft-ffn": 64, "threads": 1, "keep-seconds": 0}
+STEPS = {"steps-target": 60, "steps-draft": 40, "steps-samples": 3, "steps-distil": 40}
+
+
+def toy_text(name, size=60_000):
+    """Sentences of a few words in changing order, the same every time."""
+    rng = random.Random(name)
+    parts = []
+    while sum(map(len, parts)) < size:
+        parts.append(" ".join(rng.choice(WORDS[name]) for _ in range(rng.randint(5, 12))).capitalize() + rng.choice([".\n", ". ", ".\n\n"]))
+    return "".join(parts)
+
+
+class TrainTest(ProgramTest):
+    def setUp(self):
+        super().setUp()
+        self.data = self.path("data")
+        os.mkdir(self.data)
+        for name in WORDS:
+            with open(os.path.join(self.data, name + ".txt"), "w", encoding="utf-8") as file:
+                file.write(toy_text(name))
+
+    def pair(self, out, steps=STEPS, more=()):
+        """Arguments of a toy run; `more` replaces or adds flags."""
+        flags = {"data": self.data, "out": self.path(out), **TOY, **steps, **dict(more)}
+        return ["pair", "--f32", *(part for flag, value in flags.items() for part in ("--" + flag, str(value)))]
+
+    def weights(self, out):
+        return [read(os.path.join(self.path(out), name)) for name in ("target-f32.gguf", "draft-f32.gguf")]
+
+
+class Pair(TrainTest):
+    def test_killed_at_any_moment_it_ends_with_the_same_weights(self):
+        self.worked(*self.pair("whole"))
+        seed = random.randrange(1 << 30)
+        rng = random.Random(seed)
+        kills = 0
+        while kills < 12:
+            process = start(*self.pair("killed"))
+            time.sleep(rng.uniform(0.3, 2.0))
+            if process.poll() is None:
+                process.send_signal(signal.SIGKILL)
+                kills += 1
+            process.communicate()
+            if process.returncode == 0:
+                break
+            self.assertEqual(process.returncode, -signal.SIGKILL, f"seed {seed}")
+        self.worked(*self.pair("killed"))
+        self.assertGreater(kills, 0)
+        self.assertEqual([name for name in os.listdir(self.path("killed")) if ".part" in name], [])
+        self.assertEqual(self.weights("whole"), self.weights("killed"), f"seed {seed}, {kills} kills")
+
+    def test_interrupted_it_keeps_what_it_has(self):
+        process = start(*self.pair("out", more={"steps-target": 100_000}))
+        while not os.path.exists(os.path.join(self.path("out"), "checkpoint.safetensors")):
+            time.sleep(0.05)
+            self.assertIsNone(process.poll())
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate()
+        self.assertEqual(process.returncode, 130)
+        self.assertIn(b"the same command goes on", errors)
+        shown = self.worked("show", self.path("out")).stdout
+        self.assertIn("not finished", shown)
+
+    def test_the_files_are_a_pair_and_the_recipe_tells_how(self):
+        result = self.worked(*self.pair("out"))
+        self.assertIn("going on", self.worked(*self.pair("out")).stdout)  # done already: nothing is trained again
+        with open(os.path.join(self.path("out"), "recipe.json"), encoding="utf-8") as file:
+            recipe = json.load(file)
+        self.assertEqual(recipe["stages"]["target"]["steps"], 60)
+        self.assertEqual(set(recipe["recipe"]["texts"]), set(WORDS))
+        held_out = recipe["held_out"]
+        self.assertLess(held_out["target"]["law"]["perplexity"], 100)  # of 400 tokens: it learnt
+        self.assertGreater(held_out["draft"]["law"]["perplexity"], 2 * held_out["draft"]["general"]["perplexity"])  # never saw it
+        self.assertIn("law: perplexity", result.stdout)
+        shown = self.worked("show", self.path("out")).stdout
+        for words in ("target:", "draft:", "sha256", "perplexity"):
+            self.assertIn(words, shown)
+
+        prompts = self.path("p.jsonl", json.dumps({"id": "1", "domain": "general", "kind": "prefix", "prompt": "The river walked"}) + "\n")
+        compared = subprocess.run(
+            [os.environ["DRIFT_OTHER_PROGRAM"], "compare", "-m", os.path.join(self.path("out"), "target-q8_0.gguf"), "-md",
+             os.path.join(self.path("out"), "draft-q8_0.gguf"), "--prompts", prompts, "-n", "16", "-t", "1", "--modes", "off,static,drift"],
+            capture_output=True, encoding="utf-8", timeout=300)
+        self.assertEqual(compared.returncode, 0, compared.stderr)
+        self.assertIn("static", compared.stdout)
+
+
+class Tune(TrainTest):
+    """On a toy pair that is made once."""
+
+    STEPS = ["--steps", "60", "--window", "32", "--rows", "4", "--threads", "1", "--keep-seconds", "0", "--rate", "0.003"]
+
+    @classmethod
+    def setUpClass(cls):
+        cls.shared = tempfile.TemporaryDirectory(prefix="drift-e2e-")
+        cls.addClassCleanup(cls.shared.cleanup)
+
+    def setUp(self):
+        super().setUp()
+        self.target, self.draft = (os.path.join(self.shared.name, name) for name in ("target-q8_0.gguf", "draft-q8_0.gguf"))
+        if not os.path.exists(self.draft):
+            self.worked(*self.pair(self.shared.name))
+        self.law = os.path.join(self.data, "law.txt")
+
+    def tune(self, out, *more):
+        return ["tune", "-m", self.target, "--text", self.law, "--out", self.path(out), *self.STEPS, *more]
+
+    def scores(self, output):
+        """What text held out scored before, and at the end."""
+        before = float(re.search(r"before, text held out: ([0-9.]+)", output).group(1))
+        return before, float(re.findall(r"held out: (?:kl|loss) ([0-9.]+)", output)[-1])
+
+    def compares(self, *more):
+        prompts = self.path("p.jsonl", json.dumps({"id": "1", "domain": "law", "kind": "prefix", "prompt": "Tenant shall"}) + "\n")
+        done = subprocess.run([os.environ["DRIFT_OTHER_PROGRAM"], "compare", "--prompts", prompts, "-n", "16", "-t", "1", "--modes",
+                               "off,static", *more], capture_output=True, encoding="utf-8", timeout=300)
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_a_draft_learns_what_its_target_says(self):
+        before, after = self.scores(self.worked(*self.tune("law.gguf", "-md", self.draft)).stdout)
+        self.assertLess(after, before / 2)  # the draft never saw law before
+        self.assertFalse(os.path.exists(self.path("law.gguf.checkpoint")))
+        self.compares("-m", self.target, "-md", self.path("law.gguf"))
+
+    def test_an_adapter(self):
+        before, after = self.scores(self.worked(*self.tune("lora.gguf", "-md", self.draft, "--lora", "4")).stdout)
+        self.assertLess(after, before)
+        self.compares("-m", self.target, "-md", self.draft, "--lora-draft", self.path("lora.gguf"))
+
+    def test_a_target_learns_a_text(self):
+        before, after = self.scores(self.worked(*self.tune("target.gguf")).stdout)
+        self.assertLess(after, before)
+        self.compares("-m", self.path("target.gguf"), "-md", self.draft)
+
+    def test_killed_at_any_moment_it_ends_with_the_same_file(self):
+        self.worked(*self.tune("whole.gguf", "-md", self.draft))
+        seed = random.randrange(1 << 30)
+        rng = random.Random(seed)
+        for _ in range(4):
+            process = start(*self.tune("killed.gguf", "-md", self.draft))
+            time.sleep(rng.uniform(0.2, 1.5))
+            process.send_signal(signal.SIGKILL)
+            process.communicate()
+        self.worked(*self.tune("killed.gguf", "-md", self.draft))
+        self.assertEqual(read(self.path("whole.gguf")), read(self.path("killed.gguf")), f"seed {seed}")
+        self.assertEqual([name for name in os.listdir(self.folder.name) if ".checkpoint" in name], [])
+
+    def test_refusals(self):
+        self.refused(["--time-budget", "--steps"], "tune", "-m", self.target, "--text", self.law, "--out", self.path("x"))
+        self.refused(["nowhere.gguf"], *self.tune("x.gguf", "-md", self.path("nowhere.gguf")))
+        self.refused(["nowhere.txt"], "tune", "-m", self.target, "--text", self.path("nowhere.txt"), "--out", self.path("x"), "--steps", "1")
+        self.refused(["same file"], "tune", "-m", self.target, "--text", self.law, "--out", self.target, "--steps", "1")
+        self.refused(["--window 200", "128"], "tune", "-m", self.target, "--text", self.law, "--out", self.path("x"), "--steps", "1",
+                     "--window", "200")
+        self.refused(["law.txt"], "tune", "-m", self.law, "--text", self.law, "--out", self.path("x"), "--steps", "1")
+        self.worked(*self.pair("other", more={"vocab": 420}))
+        self.refused(["vocabular"], *self.tune("x.gguf", "-md", os.path.join(self.path("other"), "draft-q8_0.gguf")))
+        process = start(*self.tune("y.gguf", "-md", self.draft))
+        while not os.path.exists(self.path("y.gguf.checkpoint")):
+            time.sleep(0.02)
+            self.assertIsNone(process.poll())
+        process.send_signal(signal.SIGINT)
+        process.communicate()
+        self.assertEqual(process.returncode, 130)
+        self.refused(["other models, text or options"], *self.tune("y.gguf", "-md", self.draft, "--seed", "2"))
+
+
+class Refusals(TrainTest):
+    def test_texts(self):
+        missing = self.path("nowhere")
+        self.refused(["nowhere", "no folder"], "pair", "--data", missing, "--out", self.path("out"), "--time-budget", "1")
+        self.refused(["medical.txt"], *self.pair("out", more={"domains": "general,medical"}))
+        self.refused(["'physics'", "not among"], *self.pair("out", more={"general": "physics"}))
+        self.refused(["--weight", "physics"], *self.pair("out", more={"weight": "physics=2"}))
+        for content, words in ((b"", ["empty"]), (b"short", ["5 bytes", "16384"]), (toy_text("law").encode() + b"\xff", ["UTF-8", "byte"])):
+            with open(os.path.join(self.data, "law.txt"), "wb") as file:
+                file.write(content)
+            self.refused(["law.txt", *words], *self.pair("out"))
+        os.remove(os.path.join(self.data, "law.txt"))
+        os.remove(os.path.join(self.data, "general.txt"))
+        self.refused(["no .txt"], *self.pair("out"))
+
+    def test_flags(self):
+        self.refused(["--time-budget"], *self.pair("out", steps={}))
+        self.refused(["exclude each other"], *self.pair("out", more={"time-budget": 1}))
+        self.refused(["give all four"], *self.pair("out", steps={"steps-target": 5}))
+        self.refused(["--vocab", "320"], *self.pair("out", more={"vocab": 100}))
+        self.refused(["--context", "--window"], *self.pair("out", more={"context": 32}))
+        self.refused(["heads"], *self.pair("out", more={"target-heads": 3}))
+        self.refused(["--data"], "pair", "--out", self.path("out"))
+        self.refused(["learn"], "learn")
+
+    def test_vocabulary_larger_than_the_text_gives(self):
+        self.refused(["repeats too little", "8000"], *self.pair("out", more={"vocab": 8000}))
+
+    def test_checkpoints(self):
+        self.worked(*self.pair("out"))
+        self.refused(["another recipe", "steps"], *self.pair("out", more={"steps-distil": 41}))
+        self.refused(["another recipe", "seed"], *self.pair("out", more={"seed": 2}))
+        path = os.path.join(self.path("out"), "checkpoint.safetensors")
+        content = read(path)
+        with open(path, "wb") as file:
+            file.write(content[:len(content) // 2])
+        self.refused(["damaged", "--fresh"], *self.pair("out"))
+        self.worked(*self.pair("out"), "--fresh")
+        self.refused(["neither"], "show", self.data)
+
+    def test_two_runs_in_one_folder(self):
+        process = start(*self.pair("out", steps={"time-budget": 10}))
+        while not os.path.exists(os.path.join(self.path("out"), "checkpoint.safetensors")):
+            time.sleep(0.05)
+        self.assertEqual(program.drift(*self.pair("out", steps={"time-budget": 10})).returncode, 1)
+        process.send_signal(signal.SIGINT)
+        process.communicate()
+
+    def test_a_full_disk(self):
+        self.worked(*self.pair("out"))
+        before = read(os.path.join(self.path("out"), "checkpoint.safetensors"))
+        limited = subprocess.run([os.environ["DRIFT_PROGRAM"], *self.pair("full")], capture_output=True, encoding="utf-8", timeout=300,
+                                 preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000)))
+        self.assertEqual(limited.returncode, 1, limited.stderr)
+        self.assertIn("cannot write", limited.stderr)
+        self.assertNotIn("terminate", limited.stderr)
+        self.assertEqual(read(os.path.join(self.path("out"), "checkpoint.safetensors")), before)
+
+
+if __name__ == "__main__":
+    program.main()

@@ -1,0 +1,49 @@
+// flags.hpp - how the commands of drift-train declare numbers on the command line.
+//
+// A value that cannot be used becomes a CLI::ValidationError, which main() turns into exit code 2.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include "cli/numbers.hpp"
+#include "cli/options.hpp"
+#include "drift/base/status.hpp"
+
+namespace drift::train {
+
+template <class T>
+T must(Result<T> result) {
+  if (!result.is_ok()) throw CLI::ValidationError(result.status().message());
+  return std::move(result).value();
+}
+
+// `out` holds the default, and must outlive the app. `open_low`: the lower bound itself is not allowed.
+inline CLI::Option* add_real(CLI::App& app, const std::string& flag, double low, double high, bool open_low,
+                             const std::string& help, double& out) {
+  return app
+      .add_option_function<std::string>(
+          flag, [=, &out](const std::string& text) { out = must(cli::parse_real(flag, text, low, high, open_low)); }, help)
+      ->type_name("X");
+}
+
+inline CLI::Option* add_whole(CLI::App& app, const std::string& flag, std::int64_t low, std::int64_t high,
+                              const std::string& help, std::int64_t& out) {
+  return cli::add_int(app, flag, low, high, fmt::format("{} [{}]", help, out), [&out](std::int64_t value) { out = value; });
+}
+
+// --seed, --threads, --keep-seconds, --fresh
+inline void add_run_options(CLI::App& app, std::uint64_t& seed, int& threads, double& keep_seconds, bool& fresh) {
+  cli::add_int(app, "--seed", 0, 1'000'000'000, fmt::format("seed of all that is drawn [{}]", seed),
+               [&seed](std::int64_t value) { seed = static_cast<std::uint64_t>(value); });
+  cli::add_int(app, "-t,--threads", 1, 2, fmt::format("threads; results repeat exactly for one number of them [{}]", threads),
+               [&threads](std::int64_t value) { threads = static_cast<int>(value); });
+  add_real(app, "--keep-seconds", 0, 86'400, false, fmt::format("time between two checkpoints [{}]", keep_seconds), keep_seconds);
+  app.add_flag("--fresh", fresh, "start anew, whatever checkpoint there is");
+}
+
+}  // namespace drift::train
