@@ -61,7 +61,7 @@ struct VariantResult {
   std::vector<PromptRun> runs;
   std::uint64_t bank_entries = 0, bank_bytes = 0;     // after the last repeat
   std::uint64_t suffix_tokens = 0, suffix_bytes = 0;  // likewise
-  std::optional<engine::LearnerStats> learner;     // of drafts that learn: counts and times of all repeats, bytes of the last
+  std::optional<engine::LearnerStats> learner;        // of drafts that learn: counts and times of all repeats, bytes of the last
 
   // Filled by summarise().
   trace::Metrics total;

@@ -29,7 +29,13 @@ struct Settings {
   std::set<std::string> given;  // keys set on purpose, not by default
 };
 
-enum class SettingScope { kDrafting, kCopy, kSuffix, kRecal, kLearning };  // modes that propose; copy; remember answers; recalibrate; train their draft
+enum class SettingScope {
+  kDrafting,
+  kCopy,
+  kSuffix,
+  kRecal,
+  kLearning
+};  // modes that propose; copy; remember answers; recalibrate; train their draft
 
 struct SettingInfo {
   const char* key;     // "sigma"; the flag is --sigma
