@@ -91,7 +91,7 @@ Status show(const std::string& path, bool json, std::size_t top) {
 
 Status verify(const std::string& path) {
   DRIFT_TRY(bank::verify_bank_file(path));
-  write_out(fmt::format("{}: sound\n", path));
+  write_out(fmt::format("{}: sound\n", text::printable(path)));
   return Status::ok();
 }
 
@@ -117,7 +117,7 @@ Status import_from(const std::string& path, const std::string& in, bool replace)
   std::istream stream(&buffer);
   const Status status = import_into(path, stream, replace);
   if (status.is_ok()) {
-    write_out(fmt::format("{}: filled from {}\n", path, in == "-" ? "the standard input" : in));
+    write_out(fmt::format("{}: filled from {}\n", text::printable(path), in == "-" ? "the standard input" : text::printable(in)));
     return status;
   }
   // What ended the reading explains more than "the export was cut".
@@ -214,6 +214,15 @@ std::string describe_bank_json(const StoredBank& stored, std::uint64_t file_byte
 
 // Whether a run could go on with it: the very call that a run makes.
 Status check_restorable(const StoredBank& stored) {
+  if (stored.image.config.vocab != stored.fingerprint.vocab || stored.image.config.key_dim != stored.fingerprint.hidden_width) {
+    return {Code::kInvalid, fmt::format("its config is for a vocabulary of {} and keys of {}, its fingerprint names {} and {}",
+                                        stored.image.config.vocab, stored.image.config.key_dim, stored.fingerprint.vocab,
+                                        stored.fingerprint.hidden_width)};
+  }
+  constexpr std::uint64_t kUsesMax = std::uint64_t{1} << 62;  // of the file's 2^63 - 1: room for what a run adds
+  if (stored.image.use_counter > kUsesMax) {
+    return {Code::kInvalid, fmt::format("its use_counter is {}; it must be at most {}", stored.image.use_counter, kUsesMax)};
+  }
   recal::RecalConfig config;
   config.bank = stored.image.config;
   DRIFT_ASSIGN(const auto recal, recal::Recalibrator::create(config));
@@ -268,7 +277,8 @@ void add_bank_command(CLI::App& app, int& exit_code) {
   CLI::App* show_command = add("show", "Fingerprint, settings, size, most taught entries",
                                [](const Choices& c) { return show(c.file, c.json, c.top); });
   show_command->add_flag("--json", choices->json, "As JSON");
-  show_command->add_option("--top", choices->top, "Most taught entries to print (0 .. 65536)")->check(CLI::Range(0, 65'536));
+  add_int(*show_command, "--top", 0, 65'536, "Most taught entries to print, 0 to 65536 [10]",
+          [choices](std::int64_t v) { choices->top = static_cast<std::size_t>(v); });
   add("verify", "Check everything; changes nothing", [](const Choices& c) { return verify(c.file); });
   CLI::App* export_command = add("export", "Write as JSON lines", [](const Choices& c) { return export_to(c.file, c.other); });
   add_text(*export_command, "-o,--out", "FILE", "File to write; without it, or with -, the standard output", choices->other);
@@ -278,7 +288,7 @@ void add_bank_command(CLI::App& app, int& exit_code) {
   import_command->add_flag("--replace", choices->replace, "Overwrite a bank that holds entries");
   add("reset", "Remove all entries; the bank stays bound to its pair of models", [](const Choices& c) -> Status {
     DRIFT_ASSIGN(const std::uint32_t removed, reset_bank(c.file));
-    write_out(fmt::format("{}: {} entries removed\n", c.file, removed));
+    write_out(fmt::format("{}: {} entries removed\n", text::printable(c.file), removed));
     return Status::ok();
   });
 }

@@ -125,6 +125,8 @@ TEST_F(BankCommandTest, BadFieldsAreRefusedNamingTheLine) {
   refuse(0, [](Json& j) { j["size"] = -1; });
   refuse(0, [](Json& j) { j["size"] = 8; });
   refuse(0, [](Json& j) { j["config"]["capacity"] = 1'000'000; });
+  EXPECT_NE(refuse(0, [](Json& j) { j["config"]["vocab"] = 101; }).find("101"), std::string::npos);
+  EXPECT_NE(refuse(0, [](Json& j) { j["use_counter"] = (std::uint64_t{1} << 62) + 1; }).find("use_counter"), std::string::npos);
   refuse(0, [](Json& j) { j["config"]["tau"] = nullptr; });
   refuse(0, [](Json& j) { j["config"]["eta"] = 1e300; });
   refuse(0, [](Json& j) { j["config"]["rate"] = "x"; });

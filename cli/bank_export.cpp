@@ -14,7 +14,8 @@ using bank::BankImage;
 using bank::KeyType;
 using bank::RateRule;
 using bank::StoredBank;
-using Json = nlohmann::ordered_json;
+using Json = nlohmann::ordered_json;  // written: fields in their order
+using Parsed = nlohmann::json;        // read: an ordered object with many keys would take their square
 
 constexpr const char* kFormat = "drift bank export";
 constexpr const char* kRates[] = {"fixed", "count", "error"};
@@ -93,53 +94,53 @@ Json entry_of(const BankImage& image, std::size_t id) {
 // Takes fields out of one object and remembers the first that is missing, of another kind, or out of range.
 class Fields {
  public:
-  Fields(const Json& object, std::size_t line) : object_(object), line_(line) {}
+  Fields(const Parsed& object, std::size_t line) : object_(object), line_(line) {}
 
   template <class T>
   T number(const char* name) {
-    const Json* value = get(name);
+    const Parsed* value = get(name);
     if (value == nullptr) return T{};
     const bool ok = value->is_number_unsigned() && value->get<std::uint64_t>() <= std::numeric_limits<T>::max();
     if (!ok) fail(name, "must be a whole number from 0 to " + std::to_string(std::numeric_limits<T>::max()));
     return ok ? value->get<T>() : T{};
   }
   float real(const char* name) {
-    const Json* value = get(name);
+    const Parsed* value = get(name);
     if (value == nullptr) return 0;
     float out = 0;
     if (!to_float(*value, out)) fail(name, "must be a number that fits a 32-bit float");
     return out;
   }
   std::string text(const char* name) {
-    const Json* value = get(name);
+    const Parsed* value = get(name);
     if (value != nullptr && !value->is_string()) fail(name, "must be a string");
     return value != nullptr && value->is_string() ? value->get<std::string>() : std::string();
   }
   bool flag(const char* name) {
-    const Json* value = get(name);
+    const Parsed* value = get(name);
     if (value != nullptr && !value->is_boolean()) fail(name, "must be true or false");
     return value != nullptr && value->is_boolean() && value->get<bool>();
   }
-  const Json& object(const char* name) {
-    static const Json none = Json::object();
-    const Json* value = get(name);
+  const Parsed& object(const char* name) {
+    static const Parsed none = Parsed::object();
+    const Parsed* value = get(name);
     if (value != nullptr && !value->is_object()) fail(name, "must be an object");
     return value != nullptr && value->is_object() ? *value : none;
   }
   // At most `limit` numbers; `one` takes each and says whether it is good.
   template <class F>
   std::size_t array(const char* name, std::size_t limit, F one) {
-    const Json* value = get(name);
+    const Parsed* value = get(name);
     if (value == nullptr) return 0;
     if (!value->is_array() || value->size() > limit) return fail(name, "must be a list of at most " + std::to_string(limit)), 0;
     std::size_t i = 0;
-    for (const Json& item : *value) {
+    for (const Parsed& item : *value) {
       if (!one(i, item)) return fail(name, "holds an unusable value at place " + std::to_string(i)), 0;
       ++i;
     }
     return i;
   }
-  static bool to_float(const Json& value, float& out) {
+  static bool to_float(const Parsed& value, float& out) {
     if (!value.is_number()) return false;
     const double number = value.get<double>();
     if (!(std::fabs(number) <= std::numeric_limits<float>::max())) return false;
@@ -152,12 +153,12 @@ class Fields {
   Status status() const { return status_; }
 
  private:
-  const Json* get(const char* name) {
+  const Parsed* get(const char* name) {
     const auto it = object_.find(name);
     if (it == object_.end()) return fail(name, "is missing"), nullptr;
     return &*it;
   }
-  const Json& object_;
+  const Parsed& object_;
   std::size_t line_;
   Status status_;
 };
@@ -168,7 +169,7 @@ class Lines {
   explicit Lines(std::istream& in) : in_(in) {}
   std::size_t number() const { return number_; }
 
-  Result<Json> next() {
+  Result<Parsed> next() {
     ++number_;
     std::string line;
     std::streambuf& buffer = *in_.rdbuf();
@@ -180,7 +181,7 @@ class Lines {
       if (line.size() >= kMaxLineBytes) return error("is longer than 40 MiB");
       line += static_cast<char>(c);
     }
-    Json json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+    Parsed json = Parsed::parse(line, nullptr, /*allow_exceptions=*/false);
     if (json.is_discarded() || !json.is_object()) return error("is not a JSON object");
     return json;
   }
@@ -219,7 +220,7 @@ Status read_config(Fields fields, BankConfig& config) {
   return config.validate();
 }
 
-Status read_header(const Json& json, StoredBank& stored, std::size_t& extras) {
+Status read_header(const Parsed& json, StoredBank& stored, std::size_t& extras) {
   Fields fields(json, 1);
   if (fields.text("format") != kFormat)
     return {Code::kInvalid, "bank export, line 1: this is no bank export (its 'format' is not '" + std::string(kFormat) + "')"};
@@ -232,7 +233,7 @@ Status read_header(const Json& json, StoredBank& stored, std::size_t& extras) {
   stored.image.size = fields.number<std::uint32_t>("size");
   stored.image.use_counter = fields.number<std::uint64_t>("use_counter");
   extras = fields.number<std::uint8_t>("extras");
-  const Json& config = fields.object("config");
+  const Parsed& config = fields.object("config");
   DRIFT_TRY(fields.status());
   DRIFT_TRY(print.status());
   DRIFT_TRY(read_config(Fields(config, 1), stored.image.config));
@@ -242,7 +243,7 @@ Status read_header(const Json& json, StoredBank& stored, std::size_t& extras) {
 }
 
 // Arrays grow entry by entry, so a header that promises much costs nothing.
-Status read_entry(const Json& json, std::size_t line, std::size_t id, BankImage& image) {
+Status read_entry(const Parsed& json, std::size_t line, std::size_t id, BankImage& image) {
   Fields fields(json, line);
   const std::size_t support = image.config.support;
   if (fields.number<std::uint32_t>("id") != id) fields.fail("id", "must be " + std::to_string(id) + ": entries stand in order");
@@ -251,12 +252,12 @@ Status read_entry(const Json& json, std::size_t line, std::size_t id, BankImage&
   image.errors.push_back(fields.real("error"));
   image.tokens.resize(image.tokens.size() + support, kNoToken);
   image.values.resize(image.values.size() + support, 0.0f);
-  const std::size_t tokens = fields.array("tokens", support, [&](std::size_t i, const Json& value) {
+  const std::size_t tokens = fields.array("tokens", support, [&](std::size_t i, const Parsed& value) {
     if (!value.is_number_unsigned() || value.get<std::uint64_t>() >= image.config.vocab) return false;
     image.tokens[id * support + i] = value.get<Token>();
     return true;
   });
-  const std::size_t residuals = fields.array("residuals", support, [&](std::size_t i, const Json& value) {
+  const std::size_t residuals = fields.array("residuals", support, [&](std::size_t i, const Parsed& value) {
     return Fields::to_float(value, image.values[id * support + i]);
   });
   if (tokens != residuals) fields.fail("residuals", "must be as many as the tokens");
@@ -287,10 +288,10 @@ Result<StoredBank> import_bank(std::istream& in) {
   Lines lines(in);
   StoredBank stored;
   std::size_t extras = 0;
-  DRIFT_ASSIGN(const Json header, lines.next());
+  DRIFT_ASSIGN(const Parsed header, lines.next());
   DRIFT_TRY(read_header(header, stored, extras));
   for (std::size_t i = 0; i < extras; ++i) {
-    DRIFT_ASSIGN(const Json json, lines.next());
+    DRIFT_ASSIGN(const Parsed json, lines.next());
     Fields fields(json, lines.number());
     const std::string name = fields.text("extra"), content = fields.text("content");
     if (fields.status().is_ok() && stored.extras.count(name) != 0) fields.fail("extra", "is there twice");
@@ -298,7 +299,7 @@ Result<StoredBank> import_bank(std::istream& in) {
     DRIFT_TRY(fields.status());
   }
   for (std::size_t id = 0; id < stored.image.size; ++id) {
-    DRIFT_ASSIGN(const Json json, lines.next());
+    DRIFT_ASSIGN(const Parsed json, lines.next());
     DRIFT_TRY(read_entry(json, lines.number(), id, stored.image));
   }
   DRIFT_TRY(lines.end());

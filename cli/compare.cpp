@@ -134,6 +134,7 @@ void add_compare_command(CLI::App& app, int& exit_code) {
       ->type_name("FILE")
       ->required()
       ->expected(1)
+      ->allow_extra_args(false)  // else "[x]" is taken for a list
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   add_text(*command, "--split", "NAME", "only rows with this \"split\", e.g. tune or eval", options->split);
   add_int(*command, "--limit", 1, 1'000'000, "at most so many prompts, chosen by a fixed hash of id, balanced over kinds [all]",

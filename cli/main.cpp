@@ -32,8 +32,12 @@ constexpr const char* kFooter =
 void llama_gave_up(const char* message) {
   const std::string_view text(message);
   const std::size_t name = text.find_last_of('/');  // "/folders/file.c:line: reason"
-  drift::cli::note(fmt::format("llama.cpp cannot go on: {}; free some memory, or use a smaller context or model",
-                               name == std::string_view::npos ? text : text.substr(name + 1)));
+  const std::string_view reason = name == std::string_view::npos ? text : text.substr(name + 1);
+  const bool memory = reason.find("buffer") != std::string_view::npos || reason.find("alloc") != std::string_view::npos ||
+                      reason.find("memory") != std::string_view::npos;
+  drift::cli::note(fmt::format("llama.cpp cannot go on: {}; {}", reason,
+                               memory ? "free some memory, or use a smaller context or model"
+                                      : "a model or adapter file may be damaged: fetch it again, or leave the adapter out"));
   ::_exit(drift::cli::kExitFailure);
 }
 

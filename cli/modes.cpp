@@ -62,6 +62,7 @@ Result<Variant> begin_variant(std::string_view head, const Settings& defaults) {
 Result<std::vector<Variant>> parse_modes(std::string_view list, const Settings& defaults) {
   std::vector<Variant> variants;
   std::string_view rest = list;
+  int settings = 0;  // of the last variant
   for (bool more = true; more;) {
     const std::size_t comma = rest.find(',');
     std::string_view piece = rest.substr(0, comma);
@@ -80,9 +81,12 @@ Result<std::vector<Variant>> parse_modes(std::string_view list, const Settings& 
         return refuse(piece, fmt::format("'{}' is there twice; give it a label of its own: name={}", variant.label,
                                          mode_name(variant.mode)));
       variants.push_back(std::move(variant));
+      settings = 0;
       if (colon == std::string_view::npos) continue;
       piece = piece.substr(colon + 1);
     }
+    if (settings++ > 0 && piece.starts_with("preset="))
+      return refuse(piece, "a preset replaces what was set before it: put it first");
     DRIFT_TRY(add_setting(variants.back(), piece));
   }
   return variants;

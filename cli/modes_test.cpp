@@ -98,6 +98,7 @@ TEST(Modes, BadListsNameThePiece) {
       {"fast", "no mode 'fast'"},
       {"x=fast", "no mode 'fast'"},
       {"off,off", "there twice"},
+      {"a=drift:lambda=0.5,preset=seed", "put it first"},
       {"off,drift:lamda=1", "no setting 'lamda'"},
       {"drift:lambda=nan", "lambda in mode 'drift' is 'nan'"},
       {"drift:lambda=11", "from 0 to 10"},

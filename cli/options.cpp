@@ -75,7 +75,7 @@ void add_pair_options(CLI::App& app, PairOptions& out) {
   add_int(app, "-c,--ctx-size", 0, 1 << 20, "tokens a sequence may hold; 0: what the models were trained for [4096 or that]",
           [&out](std::int64_t v) { out.context = static_cast<int>(v); })
       ->group(group);
-  add_int(app, "-t,--threads", 0, 1'024, "threads; 0: one per hardware thread [0]", [&out](std::int64_t v) {
+  add_int(app, "-t,--threads", 0, 512, "threads; 0: one per hardware thread [0]", [&out](std::int64_t v) {
     out.threads = static_cast<int>(v);
   })->group(group);
   add_int(app, "--gpu-layers", -1, 100'000, "(-ngl) layers of the target on a GPU, if this build has one; -1: all [0]",
@@ -93,6 +93,7 @@ void add_pair_options(CLI::App& app, PairOptions& out) {
            help)
         ->type_name("FILE[=SCALE]")
         ->expected(1)
+        ->allow_extra_args(false)  // else "[x]" is taken for a list
         ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
         ->group(group);
   };

@@ -54,7 +54,7 @@ TEST(Options, ErrorsNameFlagValueAndBounds) {
   Settings settings;
   EXPECT_EQ(parse({"-m", "t", "--lambda", "nan"}, pair, sampler, settings),
             "--lambda is 'nan'; it must be a number from 0 to 10");
-  EXPECT_EQ(parse({"-m", "t", "-t", "4x"}, pair, sampler, settings), "-t is '4x'; it must be a whole number from 0 to 1024");
+  EXPECT_EQ(parse({"-m", "t", "-t", "4x"}, pair, sampler, settings), "-t is '4x'; it must be a whole number from 0 to 512");
   EXPECT_EQ(parse({"-m", "t", "--lora", "a=big"}, pair, sampler, settings),
             "--lora scale is 'big'; it must be a number from -100 to 100");
   EXPECT_NE(parse({"-m", "t", "--lamda", "1"}, pair, sampler, settings), "");

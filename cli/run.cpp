@@ -365,6 +365,7 @@ void add_run_command(CLI::App& app, int& exit_code) {
   command->add_option("--stop", options->stops, "end at this text, which is not shown; may be repeated")
       ->type_name("TEXT")
       ->expected(1)
+      ->allow_extra_args(false)  // else "[x]" is taken for a list
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   add_text(*command, "--bank", "FILE", "the bank's file: loaded if it exists, saved at the end", options->bank);
   command->add_flag("--bank-ro", options->bank_read_only, "only read --bank FILE; what is learned is forgotten at the end");

@@ -56,6 +56,7 @@ Result<std::unique_ptr<BankFile>> BankFile::open(const std::filesystem::path& pa
   const bool missing = !bytes.is_ok() && bytes.status().code() == Code::kNotFound;
   if (!bytes.is_ok() && !(missing && access == Access::kReadWrite)) return bytes.status();
   if (missing) {
+    DRIFT_TRY(disk::check_folder_writable(impl->path));
     DRIFT_TRY(impl->replace(nullptr));
   } else if (access == Access::kReadWrite) {
     DRIFT_TRY(disk::check_folder_writable(impl->path));

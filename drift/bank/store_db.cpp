@@ -245,7 +245,8 @@ Status Reader::read_meta() {
     if (format::content_hash(meta_, nullptr) != stored_hash_) return corrupt("content and content hash disagree");
     return Status::ok();
   }
-  return format::parse_meta(meta_).status();
+  const Status sound = format::parse_meta(meta_).status();
+  return sound.code() == Code::kCorrupt ? corrupt(sound.message()) : sound;
 }
 
 Status Reader::read_entries(BankImage& image) const {

@@ -137,10 +137,16 @@ Status check_gguf(const std::string& path) {
   DRIFT_TRY(check_keys(header.get(), path));
   std::uint64_t end = gguf_get_data_offset(header.get());
   const std::int64_t tensors = gguf_get_n_tensors(header.get());
-  // llama.cpp takes an adapter that adapts nothing.
-  if (tensors == 0 && gguf_find_key(header.get(), "adapter.type") >= 0)
+  const bool adapter = gguf_find_key(header.get(), "adapter.type") >= 0;
+  if (tensors == 0 && adapter)  // llama.cpp takes an adapter that adapts nothing
     return Status(Code::kCorrupt, path + " holds no tensors: it is only the header of an adapter");
   for (std::int64_t i = 0; i < tensors; ++i) {
+    // The multiplication of an adapter's matrices ends the process on whole numbers and doubles.
+    const ggml_type type = gguf_get_tensor_type(header.get(), i);
+    if (adapter && type != GGML_TYPE_F32 && type != GGML_TYPE_F16 && type != GGML_TYPE_BF16 && !ggml_is_quantized(type)) {
+      return Status(Code::kUnsupported, path + ": its tensor " + gguf_get_tensor_name(header.get(), i) + " is of type " +
+                                            ggml_type_name(type) + "; an adapter's must be f32, f16, bf16 or quantised");
+    }
     const std::uint64_t tensor_end =
         gguf_get_data_offset(header.get()) + gguf_get_tensor_offset(header.get(), i) + gguf_get_tensor_size(header.get(), i);
     if (tensor_end > end) end = tensor_end;

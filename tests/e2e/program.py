@@ -70,8 +70,9 @@ def read(path):
         return file.read()
 
 
-def gguf(fields, tensors):
-    """The bytes of a small GGUF file. fields: name -> str, int (u32) or float (f32). tensors: name -> (dimensions, floats)."""
+def gguf(fields, tensors, kind=0):
+    """The bytes of a small GGUF file. fields: name -> str, int (u32) or float (f32). tensors: name -> (dimensions, floats).
+    kind: the type the file claims for the tensors (0: f32)."""
     def text(value):
         return struct.pack("<Q", len(value.encode())) + value.encode()
 
@@ -80,13 +81,13 @@ def gguf(fields, tensors):
 
     head = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(fields))
     for name, value in fields.items():
-        kind, packed = {str: (8, text), int: (4, lambda v: struct.pack("<I", v)), float: (6, lambda v: struct.pack("<f", v))}[type(value)]
-        head += text(name) + struct.pack("<I", kind) + packed(value)
+        code, packed = {str: (8, text), int: (4, lambda v: struct.pack("<I", v)), float: (6, lambda v: struct.pack("<f", v))}[type(value)]
+        head += text(name) + struct.pack("<I", code) + packed(value)
     data = b""
     for name, (dimensions, values) in tensors.items():
         head += text(name) + struct.pack("<I", len(dimensions)) + struct.pack(f"<{len(dimensions)}Q", *dimensions)
-        head += struct.pack("<IQ", 0, len(data))  # 0: f32
-        data += aligned(struct.pack(f"<{len(values)}f", *values))
+        head += struct.pack("<IQ", kind, len(data))
+        data += aligned(struct.pack(f"<{len(values)}{'d' if kind == 28 else 'f'}", *values))
     return aligned(head) + data
 
 

@@ -119,6 +119,8 @@ class Runs(ProgramTest):
         m = model()
         whole = self.worked("run", "-m", m, *self.COMMON).stdout
         word = whole.split()[3]
+        passed = json.loads(self.worked("run", "-m", m, "--json", "--stop", f"[{word}]", *self.COMMON).stdout)
+        self.assertIn(word, passed["text"], "brackets are part of the text, no list")
         cut = json.loads(self.worked("run", "-m", m, "--json", "--stop", word, *self.COMMON).stdout)
         self.assertEqual(cut["ending"], "stop")
         self.assertNotIn(word, cut["text"])
@@ -151,6 +153,9 @@ class Runs(ProgramTest):
         def run(*more):
             return json.loads(self.worked("run", "-m", m, "-md", m, "--json", *self.COMMON, *more).stdout)
 
+        for kind in (26, 28):  # i32, f64: llama.cpp would die of them
+            bad = self.path("bad.gguf", program.gguf(fields, program.random_tensors(shapes, 0.3), kind=kind))
+            self.refused(["bad.gguf", "blk.10.attn_output.weight.lora_a"], "run", "-m", m, "--lora", bad, "-p", "x")
         plain = run()
         self.assertEqual(plain["acceptance"], 1.0, "a model is its own best draft")
         self.assertNotEqual(run("--lora", adapter)["text"], plain["text"])
