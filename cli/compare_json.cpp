@@ -57,18 +57,20 @@ Json points_json(const VariantResult& v, const CompareResult& result) {
 
 double ms(std::int64_t ns) { return static_cast<double>(ns) * 1e-6; }
 
-Json learner_json(const std::optional<engine::LearnerStats>& stats) {
-  if (!stats) return nullptr;
-  return {{"positions", stats->positions},
-          {"updates", stats->updates},
-          {"skipped_updates", stats->skipped_updates},
-          {"update_ms", ms(stats->update_ns)},
-          {"update_ms_max", ms(stats->update_ns_max)},
-          {"last_loss", number(stats->loss)},
-          {"weight_bytes", stats->weight_bytes},
-          {"optimiser_bytes", stats->optimiser_bytes},
-          {"buffer_bytes", stats->buffer_bytes},
-          {"recomputed_tokens", stats->recomputed_tokens}};
+Json learner_json(const VariantResult& v) {
+  if (!v.learner) return nullptr;
+  const engine::LearnerStats& stats = *v.learner;
+  return {{"positions", stats.positions},
+          {"updates", stats.updates},
+          {"skipped_updates", stats.skipped_updates},
+          {"update_ms", ms(stats.update_ns)},
+          {"update_ms_max", ms(stats.update_ns_max)},
+          {"update_fraction", v.update_fraction()},
+          {"last_loss", number(stats.loss)},
+          {"weight_bytes", stats.weight_bytes},
+          {"optimiser_bytes", stats.optimiser_bytes},
+          {"buffer_bytes", stats.buffer_bytes},
+          {"recomputed_tokens", stats.recomputed_tokens}};
 }
 
 Json mode_json(const CompareOptions& options, const VariantResult& v, const CompareResult& result) {
@@ -103,9 +105,10 @@ Json mode_json(const CompareOptions& options, const VariantResult& v, const Comp
   out["bank_bytes"] = v.bank_bytes;
   out["suffix_tokens"] = v.suffix_tokens;
   out["suffix_bytes"] = v.suffix_bytes;
-  out["draft_engine"] =
-      !decode::drafts(v.variant.mode) ? Json(nullptr) : Json(draft_engine_name(result.draft_engine(options, v)));
-  out["learner"] = learner_json(v.learner);
+  const bool drafts = decode::drafts(v.variant.mode);
+  out["draft"] = drafts ? Json(v.draft) : Json(nullptr);
+  out["draft_engine"] = drafts ? Json(draft_engine_name(result.draft_engine(options, v))) : Json(nullptr);
+  out["learner"] = learner_json(v);
   const bool judged = reference_there && v.compared;
   out["diverged_prompts"] = judged ? Json(v.diverged_prompts) : Json(nullptr);
   out["max_divergence_margin"] = judged ? number(v.max_margin) : Json(nullptr);
@@ -166,7 +169,7 @@ Json loras_json(const std::vector<engine::LoraAdapter>& adapters) {
 std::string report_json(const CompareOptions& options, const CompareResult& result) {
   Json out;
   out["schema"] = "drift.compare/1";
-  out["schema_minor"] = 1;
+  out["schema_minor"] = 2;
   out["drift_version"] = program_version();
   out["partial"] = result.partial;
   out["runs_done"] = result.done_runs;
@@ -177,7 +180,13 @@ std::string report_json(const CompareOptions& options, const CompareResult& resu
   out["load_s"] = result.load_s;
   out["wall_s"] = result.wall_s;
   out["target"] = model_json(result.target);
-  out["draft"] = result.has_draft ? model_json(result.draft) : Json(nullptr);
+  out["draft"] = result.drafts.empty() ? Json(nullptr) : model_json(result.drafts[0]);
+  out["more_drafts"] = Json::array();
+  for (std::size_t i = 0; i < result.more_drafts.size(); ++i) {
+    Json draft = model_json(result.drafts[i + 1]);
+    draft["file"] = result.more_drafts[i].path;
+    out["more_drafts"].push_back(std::move(draft));
+  }
   out["vocab"] = result.vocab;
   out["context"] = result.context;
   out["sampler"] = sampler_json(options.sampler, options.seed);

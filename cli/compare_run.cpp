@@ -6,6 +6,10 @@
 #include <cmath>
 #include <map>
 #include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "cli/compare.hpp"
 #include "cli/console.hpp"
@@ -68,7 +72,7 @@ class Comparison {
       : options_(options),
         pair_(pair),
         result_(result),
-        drafts_(pair.draft ? std::optional<DraftSet>(*pair.draft) : std::nullopt),
+        drafts_(pair.draft ? std::optional<DraftSet>(frozen(pair)) : std::nullopt),
         stepper_(*pair.target, drafts_ ? &*drafts_ : nullptr),
         choices_(options.seed) {}
 
@@ -105,6 +109,12 @@ class Comparison {
   }
 
  private:
+  static std::vector<engine::Engine*> frozen(const Pair& pair) {
+    std::vector<engine::Engine*> all{pair.draft.get()};
+    for (const Draft& draft : pair.more_drafts) all.push_back(draft.engine.get());
+    return all;
+  }
+
   Status tokenize() {
     for (const Prompt& prompt : result_.prompts) {
       const bool chat = prompt.kind == PromptKind::kInstruction;
@@ -159,14 +169,16 @@ class Comparison {
 
   // Every mode that trains its draft has weights of its own, as read from the file at the start of each repeat.
   Status fresh_drafts() {
-    std::size_t place = 1;
+    std::size_t place = 1 + pair_.more_drafts.size();
     learning_.resize(result_.variants.size());
     for (std::size_t v = 0; v < result_.variants.size(); ++v) {
       const Variant& variant = result_.variants[v].variant;
       if (!decode::learns(variant.mode)) continue;
       learning_[v].draft.learner.reset();  // the old ones go before the new ones come: memory for one is enough
       learning_[v].draft.engine.reset();
-      const TorchDraftOptions from{options_.pair.draft, static_cast<int>(pair_.context), options_.pair.torch_threads};
+      const std::size_t other = result_.variants[v].draft;  // 0: none
+      const std::string& file = other > 0 ? result_.more_drafts[other - 1].path : options_.pair.draft;
+      const TorchDraftOptions from{file, static_cast<int>(pair_.context), options_.pair.torch_threads};
       auto loaded = load_learning_draft(from, pair_.vocab, variant.settings.kd);
       if (!loaded.is_ok())
         return {loaded.status().code(), fmt::format("mode '{}': {}", variant.label, loaded.status().message())};
@@ -178,7 +190,7 @@ class Comparison {
   }
 
   void select_draft(std::size_t v) {
-    if (drafts_) drafts_->select(learning_[v].place);
+    if (drafts_) drafts_->select(learning_[v].draft.engine ? learning_[v].place : result_.variants[v].draft);
   }
 
   void note_learners() {
@@ -229,15 +241,12 @@ class Comparison {
   }
 
   Status run_variants(decode::Sequence& sequence, std::size_t p, int repeat, Progress& progress) {
-    const auto start = Clock::now();
-    for (bool done = false; !done;) {
-      if (interrupted()) {
-        result_.partial = true;
-        return Status::ok();
-      }
-      DRIFT_TRY(stepper_.prefill(sequence, kPrefillChunk, done));
+    result_.infos[p].prefill_ms.push_back(0);
+    DRIFT_TRY(prefill(sequence, p));
+    if (result_.partial) {
+      result_.infos[p].prefill_ms.pop_back();
+      return Status::ok();
     }
-    result_.infos[p].prefill_ms.push_back(seconds_since(start) * 1e3);
     const std::size_t count = result_.variants.size();
     for (std::size_t i = 0; i < count; ++i) {
       const std::size_t v = (i + p + static_cast<std::size_t>(repeat)) % count;
@@ -246,6 +255,20 @@ class Comparison {
       if (result_.partial) return Status::ok();
       ++result_.done_runs;
     }
+    return Status::ok();
+  }
+
+  // Interrupted: ok, with result_.partial set.
+  Status prefill(decode::Sequence& sequence, std::size_t p) {
+    const auto start = Clock::now();
+    for (bool done = false; !done;) {
+      if (interrupted()) {
+        result_.partial = true;
+        return Status::ok();
+      }
+      DRIFT_TRY(stepper_.prefill(sequence, kPrefillChunk, done));
+    }
+    result_.infos[p].prefill_ms.back() += seconds_since(start) * 1e3;
     return Status::ok();
   }
 
@@ -265,7 +288,8 @@ class Comparison {
     const bool reference = result_.reference == v && repeat == 0;
     select_draft(v);
     DRIFT_TRY(stepper_.rewind(sequence, config_of(v, p, reference)));
-    DRIFT_TRY(stepper_.prefill(sequence));  // a draft that has not been selected on this prompt has not read it
+    DRIFT_TRY(prefill(sequence, p));  // a draft that has not been selected on this prompt has not read it
+    if (result_.partial) return Status::ok();
     PromptRun run;
     run.prompt = p;
     run.repeat = repeat;
@@ -373,7 +397,7 @@ class Comparison {
     LearningDraft draft;
     std::size_t place = 0;  // in drafts_
   };
-  std::vector<Learning> learning_;                   // [variants], empty and place 0 unless the mode trains its draft
+  std::vector<Learning> learning_;                   // [variants], empty unless the mode trains its draft
   std::vector<std::vector<trace::Margin>> margins_;  // [prompts], of the reference's first repeat
   std::vector<trace::StepEvent> events_;
 };

@@ -84,6 +84,7 @@ CompareResult a_stream() {
   result.variants.resize(2);
   result.variants[0].variant = {"off", decode::Mode::kOff, {}};
   result.variants[1].variant = {"static", decode::Mode::kStatic, {}};
+  result.drafts.resize(1);
   result.reference = 0;
   for (std::size_t p = 0; p < 4; ++p) {
     trace::Metrics plain = counts(10, 0, 0);
@@ -118,7 +119,7 @@ TEST(CompareStream, TheJsonHasCurveAndSegments) {
   summarise(options, result);
   const auto json = nlohmann::json::parse(report_json(options, result));
   EXPECT_EQ(json["schema"], "drift.compare/1") << "fields were added only: old readers go on";
-  EXPECT_EQ(json["schema_minor"], 1);
+  EXPECT_EQ(json["schema_minor"], 2);
   EXPECT_EQ(json["settings"]["stream"], true);
   EXPECT_EQ(json["segments"][1], nlohmann::json::parse(R"({"domain": "law", "first_prompt": 1, "prompts": 2})"));
   const auto& mode = json["modes"][1];

@@ -37,9 +37,10 @@ Result<std::unique_ptr<engine::TorchEngine>> load(const TorchDraftOptions& optio
 
 Status check_torch(const std::string&) { return Status::ok(); }
 
-Result<std::unique_ptr<engine::Engine>> load_torch_draft(const TorchDraftOptions& options) {
-  DRIFT_ASSIGN(std::unique_ptr<engine::Engine> loaded, load(options, /*hidden=*/true));
-  return loaded;
+Result<Draft> load_torch_draft(const TorchDraftOptions& options) {
+  DRIFT_ASSIGN(std::unique_ptr<engine::TorchEngine> loaded, load(options, /*hidden=*/true));
+  engine::ModelInfo info = loaded->describe();
+  return Draft{std::move(loaded), std::move(info)};
 }
 
 Result<LearningDraft> load_learning_draft(const TorchDraftOptions& options, std::size_t vocab, const engine::KdConfig& config) {
@@ -57,7 +58,7 @@ Status check_torch(const std::string& what) {
                       what)};
 }
 
-Result<std::unique_ptr<engine::Engine>> load_torch_draft(const TorchDraftOptions&) { return check_torch("--draft-engine torch"); }
+Result<Draft> load_torch_draft(const TorchDraftOptions&) { return check_torch("--draft-engine torch"); }
 
 Result<LearningDraft> load_learning_draft(const TorchDraftOptions&, std::size_t, const engine::KdConfig&) {
   return check_torch("mode online-kd");

@@ -25,6 +25,12 @@ Result<DraftEngine> parse_draft_engine(const std::string& text);
 // Fails with kUnsupported, saying how to get it, in a build without LibTorch. `what` is what needs it.
 Status check_torch(const std::string& what);
 
+// A draft that only drafts.
+struct Draft {
+  std::unique_ptr<engine::Engine> engine;
+  engine::ModelInfo info;  // without its content hash
+};
+
 struct TorchDraftOptions {
   std::string model;  // a .gguf file
   int context = 0;
@@ -32,7 +38,7 @@ struct TorchDraftOptions {
 };
 
 // The draft as it is, with hidden states. Fails as check_torch, and as the reader of GGUF files.
-Result<std::unique_ptr<engine::Engine>> load_torch_draft(const TorchDraftOptions& options);
+Result<Draft> load_torch_draft(const TorchDraftOptions& options);
 
 // A draft with weights of its own and what trains them. Requires: the learner goes before the engine.
 struct LearningDraft {

@@ -1,12 +1,14 @@
-// draft_set.hpp - several drafts behind one Engine, one of them selected: the frozen draft at place 0, and one for each mode that
+// draft_set.hpp - several drafts behind one Engine, one of them selected: the frozen ones first, then one for each mode that
 // trains its own weights. So a comparison keeps one stepper and one target text, and no mode drafts with another's weights.
 //
 // A sequence is open in every draft. What follows concerns the selected one; its kept text may be behind, and is then prefilled.
 // Threads: the drafts'. Requires: the drafts outlive the set, open alike many sequences, and are replaced only while none is open.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "drift/base/check.hpp"
@@ -16,7 +18,8 @@ namespace drift::cli {
 
 class DraftSet final : public engine::Engine {
  public:
-  explicit DraftSet(engine::Engine& frozen) : drafts_{&frozen} {}
+  // Requires: at least one, none null.
+  explicit DraftSet(std::vector<engine::Engine*> frozen) : drafts_(std::move(frozen)) {}
 
   // Puts a draft at a place; places must be filled in order.
   void set(std::size_t place, engine::Engine& draft) {
@@ -29,7 +32,16 @@ class DraftSet final : public engine::Engine {
     selected_ = place;
   }
 
-  engine::ModelInfo info() const override { return drafts_[0]->info(); }
+  // The first one's, with the vocabulary and the context that all have.
+  engine::ModelInfo info() const override {
+    engine::ModelInfo out = drafts_[0]->info();
+    for (const engine::Engine* draft : drafts_) {
+      const engine::ModelInfo one = draft->info();
+      out.vocab = std::min(out.vocab, one.vocab);
+      out.context = std::min(out.context, one.context);
+    }
+    return out;
+  }
   engine::Counters counters() const override { return draft().counters(); }
   Result<SeqId> open() override {
     SeqId first = -1;

@@ -20,7 +20,7 @@ constexpr std::size_t kVocab = 12;
 testing::ToyModel model(std::uint64_t seed) { return testing::random_model(seed, kVocab, 0, 2, 3.0f); }
 
 struct Rig {
-  Rig() : target(model(1)), frozen(model(2)), own(model(3)), set(frozen), stepper(target, &set) { set.set(1, own); }
+  Rig() : target(model(1)), frozen(model(2)), own(model(3)), set({&frozen}), stepper(target, &set) { set.set(1, own); }
   decode::SequenceConfig config() {
     decode::SequenceConfig c;
     c.mode = Mode::kStatic;
@@ -79,11 +79,21 @@ TEST(DraftSet, EachModeDraftsWithItsOwn) {
   EXPECT_EQ(own, proposals(all)) << "as in a stepper of its own";
 }
 
+TEST(DraftSet, KnowsWhatAllDraftsKnow) {
+  testing::ToyModel small = testing::random_model(3, kVocab - 2, 0, 2, 3.0f);
+  small.context = 40;
+  ToyEngine first(model(2)), second(small);
+  DraftSet set({&first, &second});
+  EXPECT_EQ(set.info().vocab, kVocab - 2);
+  EXPECT_EQ(set.info().context, 40u);
+  EXPECT_EQ(DraftSet({&first}).info().vocab, kVocab);
+}
+
 TEST(DraftSet, SequencesAreOpenInAllOrInNone) {
   testing::ToyModel narrow = model(3);
   narrow.max_sequences = 1;
   ToyEngine frozen(model(2)), own(narrow);
-  DraftSet set(frozen);
+  DraftSet set({&frozen});
   set.set(1, own);
   const auto first = set.open();
   ASSERT_TRUE(first.is_ok());

@@ -134,7 +134,7 @@ const char* group_of(SettingScope scope) {
 
 void add_setting_options(CLI::App& app, Settings& settings, bool learning) {
   for (const SettingInfo& info : setting_table()) {
-    if (info.scope == SettingScope::kLearning && !learning) continue;
+    if (info.scope == SettingScope::kDraftFile || (info.scope == SettingScope::kLearning && !learning)) continue;
     const std::string key = info.key, flag = "--" + key;
     const std::string current = key == "preset" ? "default" : setting_value(settings, key);
     app.add_option_function<std::string>(

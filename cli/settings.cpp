@@ -13,11 +13,12 @@ namespace {
 using Scope = SettingScope;
 
 // The bounds stand once more in bank/config.hpp, recal/config.hpp and kd_config.hpp; settings_test holds the two together.
-constexpr std::array<SettingInfo, 32> kTable{{
+constexpr std::array<SettingInfo, 33> kTable{{
     {"preset", "default|seed",
      "a whole set of values: 'seed' is the seed's rule (lambda 0.6, fixed gain, kernel sum, shared top m)", Scope::kRecal},
     {"judge", "match|rejection", "how proposals are judged: same draw as the target's, or min(1, p/q)", Scope::kDrafting},
     {"draft", "1..32", "tokens drafted per block; 3 and 7 fit kernels that work on 4 rows at a time", Scope::kDrafting},
+    {"model-draft", "FILE", "another draft for this mode: a .gguf file", Scope::kDraftFile},
     {"min-match", "2..32", "tokens of the text's end that must have been seen before, to copy what followed", Scope::kCopy},
     {"copy-q", "top|counts", "copied: the most frequent continuation, or drawn from all by count (above temperature 0)",
      Scope::kCopy},
@@ -139,6 +140,11 @@ Status apply(Settings& s, const std::string& key, const std::string& text, const
   if (key == "preset") return set_preset(s, shown, text);
   if (key == "judge") return set_choice(s.judge, shown, text, kJudges);
   if (key == "draft") return set_whole(s.draft_tokens, shown, text, decode::kMaxDraftTokens);
+  if (key == "model-draft") {
+    if (text.empty()) return {Code::kInvalid, fmt::format("{} is empty; it needs a FILE", shown)};
+    s.model_draft = text;
+    return Status::ok();
+  }
   if (key == "min-match") return set_whole(s.copy.min_match, shown, text, propose::kMostMatch, propose::kLeastMatch);
   if (key == "copy-q") return set_choice(s.copy.q, shown, text, kCopyRules);
   if (key == "suffix-tokens")
@@ -195,6 +201,7 @@ std::string setting_value(const Settings& s, const std::string& key) {
   const recal::RecalConfig& r = s.recal;
   if (key == "judge") return name_of(s.judge, kJudges);
   if (key == "draft") return std::to_string(s.draft_tokens);
+  if (key == "model-draft") return s.model_draft;
   if (key == "min-match") return std::to_string(s.copy.min_match);
   if (key == "copy-q") return name_of(s.copy.q, kCopyRules);
   if (key == "suffix-tokens") return std::to_string(s.suffix_tokens);
@@ -232,6 +239,7 @@ std::vector<std::pair<std::string, std::string>> effective_settings(const Settin
   for (const SettingInfo& info : kTable) {
     if (std::string(info.key) == "preset") continue;
     if (!applies(info.scope, mode)) continue;
+    if (info.scope == Scope::kDraftFile && settings.model_draft.empty()) continue;
     out.emplace_back(info.key, setting_value(settings, info.key));
   }
   return out;
@@ -240,6 +248,7 @@ std::vector<std::pair<std::string, std::string>> effective_settings(const Settin
 bool applies(SettingScope scope, decode::Mode mode) {
   switch (scope) {
     case Scope::kDrafting: return mode != decode::Mode::kOff;
+    case Scope::kDraftFile: return decode::drafts(mode);
     case Scope::kCopy: return decode::copies(mode);
     case Scope::kSuffix: return decode::remembers(mode);
     case Scope::kRecal: return decode::recalibrates(mode);
@@ -251,6 +260,7 @@ bool applies(SettingScope scope, decode::Mode mode) {
 const char* scope_modes(SettingScope scope) {
   switch (scope) {
     case Scope::kDrafting: return "modes that draft or copy";
+    case Scope::kDraftFile: return "modes with a draft (static, drift, online-kd, draft+suffix, drift+suffix)";
     case Scope::kCopy: return "modes that copy (lookup, suffix, draft+suffix, drift+suffix)";
     case Scope::kSuffix: return "modes with a suffix memory (suffix, draft+suffix, drift+suffix)";
     case Scope::kRecal: return "drift modes (drift, drift+suffix)";

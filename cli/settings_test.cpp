@@ -11,6 +11,7 @@ namespace {
 
 TEST(Settings, EveryValueCanBeReadBack) {
   Settings settings;
+  settings.model_draft = "x";
   for (const SettingInfo& info : setting_table()) {
     const std::string key = info.key;
     if (key == "preset") continue;
@@ -84,8 +85,12 @@ TEST(Settings, EffectiveOnesDependOnTheMode) {
   EXPECT_EQ(effective_settings(settings, decode::Mode::kOnlineKd).size(), 2 + learning);
   EXPECT_EQ(effective_settings(settings, decode::Mode::kLookup).size(), 4u);
   EXPECT_EQ(effective_settings(settings, decode::Mode::kSuffix).size(), 5u);
-  EXPECT_EQ(effective_settings(settings, decode::Mode::kDrift).size(), setting_table().size() - 4 - learning);
-  EXPECT_EQ(effective_settings(settings, decode::Mode::kDriftSuffix).size(), setting_table().size() - 1 - learning);
+  EXPECT_EQ(effective_settings(settings, decode::Mode::kDrift).size(), setting_table().size() - 5 - learning);
+  EXPECT_EQ(effective_settings(settings, decode::Mode::kDriftSuffix).size(), setting_table().size() - 2 - learning);
+  Settings other;
+  ASSERT_TRUE(set_setting(other, "model-draft", "law.gguf", "x").is_ok());
+  EXPECT_EQ(effective_settings(other, decode::Mode::kStatic).size(), 3u) << "told where it is not -md's";
+  EXPECT_EQ(effective_settings(other, decode::Mode::kLookup).size(), 4u);
 }
 
 }  // namespace

@@ -35,6 +35,8 @@ struct LearnerStats {
   std::uint64_t optimiser_bytes = 0;    // gradients and the optimiser's memory
   std::uint64_t buffer_bytes = 0;       // positions kept to learn from
   std::uint64_t recomputed_tokens = 0;  // passed through the draft again because its weights had changed
+
+  double update_ms_mean() const { return updates > 0 ? static_cast<double>(update_ns) * 1e-6 / static_cast<double>(updates) : 0; }
 };
 
 class Learner {
