@@ -37,7 +37,7 @@ Result<BankSession> BankSession::open(const std::string& path, bool read_only, c
     session.fingerprint_ = pair.fingerprint();
     // A model file may be called anything; the store takes names that are short and can be printed.
     session.target_name_ = text::printable(pair.target->describe().name, kNameMax);
-    session.draft_name_ = text::printable(pair.draft->describe().name, kNameMax);
+    session.draft_name_ = text::printable(pair.draft_info.name, kNameMax);
     DRIFT_TRY(complete(config, pair).status());  // before a new file is made for a bank that cannot be
     DRIFT_ASSIGN(auto file, bank::BankFile::open(path, read_only ? bank::Access::kReadOnly : bank::Access::kReadWrite));
     if (!file->empty()) {

@@ -19,6 +19,7 @@
 #include "cli/prompts.hpp"
 #include "cli/text_stats.hpp"
 #include "drift/control/cost_curve.hpp"
+#include "drift/engine/learner.hpp"
 #include "drift/trace/metrics.hpp"
 
 namespace drift::cli {
@@ -58,9 +59,11 @@ struct Spread {
 
 struct VariantResult {
   Variant variant;
+  std::size_t draft = 0;  // which of CompareResult::drafts it drafts with, or begins to learn from
   std::vector<PromptRun> runs;
   std::uint64_t bank_entries = 0, bank_bytes = 0;     // after the last repeat
   std::uint64_t suffix_tokens = 0, suffix_bytes = 0;  // likewise
+  std::optional<engine::LearnerStats> learner;        // of drafts that learn: counts and times of all repeats, bytes of the last
 
   // Filled by summarise().
   trace::Metrics total;
@@ -76,6 +79,13 @@ struct VariantResult {
   double max_margin = 0;
   double allowed_margin = 0;
   bool beyond = false;  // max_margin > allowed_margin, where that is known
+
+  // Of all step time, what updates of the draft's weights took; 0 unless the mode trains its draft.
+  double update_fraction() const {
+    return learner && total.times.total_ns > 0
+               ? static_cast<double>(learner->update_ns) / static_cast<double>(total.times.total_ns)
+               : 0;
+  }
 };
 
 // What batch shape moved, for one number of rows.
@@ -87,7 +97,7 @@ struct Noise {
 
 struct PromptInfo {
   std::size_t tokens = 0;
-  std::vector<double> prefill_ms;  // per repeat, both models
+  std::vector<double> prefill_ms;  // per repeat, all models
 };
 
 struct CompareResult {
@@ -101,13 +111,20 @@ struct CompareResult {
   std::size_t done_runs = 0, all_runs = 0;
   bool partial = false;  // interrupted
   std::optional<control::CostCurve> target_curve, draft_curve;
-  engine::ModelInfo target, draft;
-  bool has_draft = false;
+  engine::ModelInfo target;
+  std::vector<OtherDraft> more_drafts;    // files that modes name besides -md's, each once
+  std::vector<engine::ModelInfo> drafts;  // -md's, then those; empty: no draft
   std::size_t vocab = 0, context = 0;
   Machine machine;
   std::array<double, 3> load_before{}, load_after{};
   double load_s = 0, wall_s = 0;
 
+  // A draft that is run as it is, in the engine that the cost curve is measured with.
+  bool in_draft_curve(const VariantResult& v) const { return v.draft == 0 && !decode::learns(v.variant.mode); }
+  // What runs the draft in a mode; a mode that trains its draft needs LibTorch whatever runs the others.
+  DraftEngine draft_engine(const CompareOptions& options, const VariantResult& v) const {
+    return decode::learns(v.variant.mode) ? DraftEngine::kTorch : options.pair.draft_engine;
+  }
   // Whether it is known how far the mode's text may leave the reference's.
   bool margin_known(const VariantResult& v) const { return !noise_missing || v.variant.mode == decode::Mode::kOff; }
 };

@@ -55,7 +55,25 @@ Json points_json(const VariantResult& v, const CompareResult& result) {
   return out;
 }
 
-Json mode_json(const VariantResult& v, const CompareResult& result) {
+double ms(std::int64_t ns) { return static_cast<double>(ns) * 1e-6; }
+
+Json learner_json(const VariantResult& v) {
+  if (!v.learner) return nullptr;
+  const engine::LearnerStats& stats = *v.learner;
+  return {{"positions", stats.positions},
+          {"updates", stats.updates},
+          {"skipped_updates", stats.skipped_updates},
+          {"update_ms", ms(stats.update_ns)},
+          {"update_ms_max", ms(stats.update_ns_max)},
+          {"update_fraction", v.update_fraction()},
+          {"last_loss", number(stats.loss)},
+          {"weight_bytes", stats.weight_bytes},
+          {"optimiser_bytes", stats.optimiser_bytes},
+          {"buffer_bytes", stats.buffer_bytes},
+          {"recomputed_tokens", stats.recomputed_tokens}};
+}
+
+Json mode_json(const CompareOptions& options, const VariantResult& v, const CompareResult& result) {
   const bool reference_there = result.reference.has_value();
   const trace::Metrics& m = v.total;
   Json out;
@@ -76,6 +94,7 @@ Json mode_json(const VariantResult& v, const CompareResult& result) {
   out["modelled_speedup"] = m.modelled_speedup(trace::kSeedDraftCost, trace::kSeedVerifyCost);
   out["step_ms_p50"] = m.step_percentile_ms(0.5);
   out["step_ms_p99"] = m.step_percentile_ms(0.99);
+  out["step_ms_max"] = m.step_percentile_ms(1.0);
   out["overhead_fraction"] = m.overhead_fraction();
   out["overhead_ns"] = {{"lookup", per_step(m.times.lookup_ns, m)},
                         {"bias", per_step(m.times.bias_ns, m)},
@@ -89,6 +108,10 @@ Json mode_json(const VariantResult& v, const CompareResult& result) {
   out["bank_bytes"] = v.bank_bytes;
   out["suffix_tokens"] = v.suffix_tokens;
   out["suffix_bytes"] = v.suffix_bytes;
+  const bool drafts = decode::drafts(v.variant.mode);
+  out["draft"] = drafts ? Json(v.draft) : Json(nullptr);
+  out["draft_engine"] = drafts ? Json(draft_engine_name(result.draft_engine(options, v))) : Json(nullptr);
+  out["learner"] = learner_json(v);
   const bool judged = reference_there && v.compared;
   out["diverged_prompts"] = judged ? Json(v.diverged_prompts) : Json(nullptr);
   out["max_divergence_margin"] = judged ? number(v.max_margin) : Json(nullptr);
@@ -160,7 +183,13 @@ std::string report_json(const CompareOptions& options, const CompareResult& resu
   out["load_s"] = result.load_s;
   out["wall_s"] = result.wall_s;
   out["target"] = model_json(result.target);
-  out["draft"] = result.has_draft ? model_json(result.draft) : Json(nullptr);
+  out["draft"] = result.drafts.empty() ? Json(nullptr) : model_json(result.drafts[0]);
+  out["more_drafts"] = Json::array();
+  for (std::size_t i = 0; i < result.more_drafts.size(); ++i) {
+    Json draft = model_json(result.drafts[i + 1]);
+    draft["file"] = result.more_drafts[i].path;
+    out["more_drafts"].push_back(std::move(draft));
+  }
   out["vocab"] = result.vocab;
   out["context"] = result.context;
   out["sampler"] = sampler_json(options.sampler, options.seed);
@@ -188,7 +217,7 @@ std::string report_json(const CompareOptions& options, const CompareResult& resu
   for (const Segment& segment : result.segments)
     out["segments"].push_back({{"domain", segment.domain}, {"first_prompt", segment.first}, {"prompts", segment.count}});
   out["modes"] = Json::array();
-  for (const VariantResult& v : result.variants) out["modes"].push_back(mode_json(v, result));
+  for (const VariantResult& v : result.variants) out["modes"].push_back(mode_json(options, v, result));
   out["prompts"] = runs_json(result);
   return out.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }

@@ -62,6 +62,67 @@ void put_table(Out out, const CompareResult& result) {
                  "prefill is apart.\n");
 }
 
+std::string megabytes(std::uint64_t bytes) { return fmt::format("{:.1f}", static_cast<double>(bytes) * 1e-6); }
+std::string size_text(std::uint64_t bytes) {
+  return bytes < 1'000'000'000 ? megabytes(bytes) + " MB" : fmt::format("{:.2f} GB", static_cast<double>(bytes) * 1e-9);
+}
+
+// What a mode costs in time and memory. Where an update of the weights makes some steps long, a median hides it.
+void put_costs(Out out, const CompareResult& result) {
+  fmt::format_to(out, "\n{:<12} {:>9} {:>9} {:>9} {:>8} {:>11} {:>9} {:>9} {:>9} {:>10} {:>8}\n", "mode", "step p50", "p99",
+                 "longest", "updates", "ms each", "share", "draft MB", "memory MB", "optimiser", "buffer");
+  for (const VariantResult& v : result.variants) {
+    const trace::Metrics& m = v.total;
+    fmt::format_to(out, "{:<12} {:>9.2f} {:>9.2f} {:>9.2f}", v.variant.label, m.step_percentile_ms(0.5),
+                   m.step_percentile_ms(0.99), m.step_percentile_ms(1.0));
+    const bool drafts = decode::drafts(v.variant.mode);
+    const bool has_memory = decode::recalibrates(v.variant.mode) || decode::remembers(v.variant.mode);
+    const std::string memory = has_memory ? megabytes(v.bank_bytes + v.suffix_bytes) : "-";
+    if (v.learner) {
+      const engine::LearnerStats& s = *v.learner;
+      fmt::format_to(out, " {:>8} {:>11.2f} {:>8.2f}% {:>9} {:>9} {:>10} {:>8}\n", s.updates, s.update_ms_mean(),
+                     100 * v.update_fraction(), megabytes(s.weight_bytes), memory, megabytes(s.optimiser_bytes),
+                     megabytes(s.buffer_bytes));
+    } else {
+      fmt::format_to(out, " {:>8} {:>11} {:>9} {:>9} {:>9} {:>10} {:>8}\n", "-", "-", "-",
+                     drafts ? megabytes(result.drafts[v.draft].weight_bytes) : "-", memory, "-", "-");
+    }
+  }
+  fmt::format_to(
+      out,
+      "step: ms of a block, drafting, verification and updates included; share: of all step time spent in updates of the "
+      "draft's weights;\n"
+      "draft: its weights; memory: bank and suffix memory; optimiser: with the gradients; buffer: positions to learn from. "
+      "All in MB.\n");
+}
+
+void put_learner(Out out, const engine::LearnerStats& s) {
+  fmt::format_to(
+      out, "  {} updates from {} positions, the longest {:.1f} ms{}; {} tokens passed through the draft again after them\n",
+      s.updates, s.positions, static_cast<double>(s.update_ns_max) * 1e-6,
+      s.skipped_updates > 0 ? fmt::format(", {} left out (gradients not finite)", s.skipped_updates) : "", s.recomputed_tokens);
+}
+
+// Tokens/s of a draft in LibTorch and of one in llama.cpp say more about these two than about the modes.
+void put_engines(Out out, const CompareOptions& options, const CompareResult& result) {
+  std::string in_llama, in_torch;
+  for (const VariantResult& v : result.variants) {
+    if (!decode::drafts(v.variant.mode)) continue;
+    std::string& names = result.draft_engine(options, v) == DraftEngine::kTorch ? in_torch : in_llama;
+    names += (names.empty() ? "" : ", ") + v.variant.label;
+  }
+  if (in_torch.empty()) return;
+  if (in_llama.empty()) {
+    fmt::format_to(out, "All drafts run in LibTorch ({} thread{}, float32): their speeds can be compared with each other.\n",
+                   options.pair.torch_threads, options.pair.torch_threads == 1 ? "" : "s");
+    return;
+  }
+  fmt::format_to(out,
+                 "Drafts in llama.cpp: {}; in LibTorch ({} thread{}, float32): {}. Compare speeds within one of the two only, or "
+                 "run all in LibTorch with --draft-engine torch.\n",
+                 in_llama, options.pair.torch_threads, options.pair.torch_threads == 1 ? "" : "s", in_torch);
+}
+
 void put_details(Out out, const CompareResult& result) {
   for (const VariantResult& v : result.variants) {
     const trace::Metrics& m = v.total;
@@ -69,6 +130,7 @@ void put_details(Out out, const CompareResult& result) {
     fmt::format_to(out, "\n{}: {} of {} drafted tokens accepted; by position", v.variant.label, m.accepted, m.drafted);
     for (const double alpha : m.per_position()) fmt::format_to(out, " {:.3f}", alpha);
     fmt::format_to(out, "\n");
+    if (v.learner) put_learner(out, *v.learner);
     if (decode::copies(v.variant.mode)) {
       fmt::format_to(out, "  {} copied, {} of them accepted", m.copied, m.accepted_copied);
       if (decode::remembers(v.variant.mode))
@@ -187,11 +249,18 @@ void put_divergence(Out out, const CompareOptions& options, const CompareResult&
 std::string report_settings(const CompareOptions& options, const CompareResult& result) {
   std::string text;
   const Out out = std::back_inserter(text);
-  const double bytes = static_cast<double>(result.target.weight_bytes);
-  fmt::format_to(out, "target  {} ({:.2f} GB)\n", text::printable(result.target.name, text::kQuoteMax), bytes * 1e-9);
-  if (result.has_draft)
-    fmt::format_to(out, "draft   {} ({:.2f} GB)\n", text::printable(result.draft.name, text::kQuoteMax),
-                   static_cast<double>(result.draft.weight_bytes) * 1e-9);
+  fmt::format_to(out, "target  {} ({})\n", text::printable(result.target.name, text::kQuoteMax),
+                 size_text(result.target.weight_bytes));
+  std::uint64_t weights = result.target.weight_bytes, kv = result.target.kv_bytes_per_token * result.context;
+  for (std::size_t i = 0; i < result.drafts.size(); ++i) {
+    const engine::ModelInfo& draft = result.drafts[i];
+    fmt::format_to(out, "draft   {} ({}){}\n", text::printable(draft.name, text::kQuoteMax), size_text(draft.weight_bytes),
+                   i == 0 ? "" : ", " + text::printable(result.more_drafts[i - 1].path, text::kQuoteMax));
+    weights += draft.weight_bytes;
+    kv += draft.kv_bytes_per_token * result.context;
+  }
+  fmt::format_to(out, "memory  weights {}, keys and values {} at a context of {}\n", size_text(weights), size_text(kv),
+                 result.context);
   fmt::format_to(out, "machine {}, {} threads of {}; ggml: {}; DRIFT kernels: {}\n", result.machine.cpu, result.machine.threads,
                  result.machine.hardware_threads, result.machine.ggml_flags, result.machine.highway_target);
   fmt::format_to(out,
@@ -218,6 +287,8 @@ std::string report_text(const CompareOptions& options, const CompareResult& resu
   if (result.partial)
     fmt::format_to(out, "\nINTERRUPTED: {} of {} runs are in these figures.\n", result.done_runs, result.all_runs);
   put_table(out, result);
+  put_costs(out, result);
+  put_engines(out, options, result);
   put_details(out, result);
   result.segments.empty() ? put_domains(out, result) : put_segments(out, result);
   double prefill = 0;
@@ -245,7 +316,8 @@ std::string report_text(const CompareOptions& options, const CompareResult& resu
     if (result.draft_curve) {
       const VariantResult* drafting = nullptr;  // the mode whose acceptance the verdict is about: the best one
       for (const VariantResult& v : result.variants) {
-        if (v.total.drafted > 0 && (drafting == nullptr || v.total.acceptance() > drafting->total.acceptance())) drafting = &v;
+        if (v.total.drafted == 0 || !result.in_draft_curve(v)) continue;
+        if (drafting == nullptr || v.total.acceptance() > drafting->total.acceptance()) drafting = &v;
       }
       if (drafting != nullptr) {
         fmt::format_to(out, "{}\n",

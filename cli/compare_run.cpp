@@ -6,9 +6,14 @@
 #include <cmath>
 #include <map>
 #include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "cli/compare.hpp"
 #include "cli/console.hpp"
+#include "cli/draft_set.hpp"
 #include "cli/interruptible.hpp"
 #include "cli/noise.hpp"
 #include "drift/decode/stepper.hpp"
@@ -64,7 +69,12 @@ class Progress {
 class Comparison {
  public:
   Comparison(const CompareOptions& options, Pair& pair, CompareResult& result)
-      : options_(options), pair_(pair), result_(result), stepper_(*pair.target, pair.draft.get()), choices_(options.seed) {}
+      : options_(options),
+        pair_(pair),
+        result_(result),
+        drafts_(pair.draft ? std::optional<DraftSet>(frozen(pair)) : std::nullopt),
+        stepper_(*pair.target, drafts_ ? &*drafts_ : nullptr),
+        choices_(options.seed) {}
 
   Status run() {
     DRIFT_TRY(tokenize());
@@ -75,9 +85,11 @@ class Comparison {
     margins_.resize(result_.prompts.size());
     for (int repeat = 0; repeat < options_.repeats && !result_.partial; ++repeat) {
       DRIFT_TRY(fresh_memories());
+      DRIFT_TRY(fresh_drafts());
       for (std::size_t p = 0; p < result_.prompts.size() && !result_.partial; ++p) {
         DRIFT_TRY(run_prompt(p, repeat, progress));
       }
+      note_learners();
     }
     progress.finish();
     for (std::size_t v = 0; v < banks_.size(); ++v) {
@@ -97,6 +109,12 @@ class Comparison {
   }
 
  private:
+  static std::vector<engine::Engine*> frozen(const Pair& pair) {
+    std::vector<engine::Engine*> all{pair.draft.get()};
+    for (const Draft& draft : pair.more_drafts) all.push_back(draft.engine.get());
+    return all;
+  }
+
   Status tokenize() {
     for (const Prompt& prompt : result_.prompts) {
       const bool chat = prompt.kind == PromptKind::kInstruction;
@@ -149,6 +167,48 @@ class Comparison {
     return Status::ok();
   }
 
+  // Every mode that trains its draft has weights of its own, as read from the file at the start of each repeat.
+  Status fresh_drafts() {
+    std::size_t place = 1 + pair_.more_drafts.size();
+    learning_.resize(result_.variants.size());
+    for (std::size_t v = 0; v < result_.variants.size(); ++v) {
+      const Variant& variant = result_.variants[v].variant;
+      if (!decode::learns(variant.mode)) continue;
+      learning_[v].draft.learner.reset();  // the old ones go before the new ones come: memory for one is enough
+      learning_[v].draft.engine.reset();
+      const std::size_t other = result_.variants[v].draft;  // 0: none
+      const std::string& file = other > 0 ? result_.more_drafts[other - 1].path : options_.pair.draft;
+      const TorchDraftOptions from{file, static_cast<int>(pair_.context), options_.pair.torch_threads};
+      auto loaded = load_learning_draft(from, pair_.vocab, variant.settings.kd);
+      if (!loaded.is_ok())
+        return {loaded.status().code(), fmt::format("mode '{}': {}", variant.label, loaded.status().message())};
+      learning_[v].draft = std::move(loaded).value();
+      learning_[v].place = place;
+      drafts_->set(place++, *learning_[v].draft.engine);
+    }
+    return Status::ok();
+  }
+
+  void select_draft(std::size_t v) {
+    if (drafts_) drafts_->select(learning_[v].draft.engine ? learning_[v].place : result_.variants[v].draft);
+  }
+
+  void note_learners() {
+    for (std::size_t v = 0; v < learning_.size(); ++v) {
+      if (!learning_[v].draft.learner) continue;
+      engine::LearnerStats now = learning_[v].draft.learner->stats();
+      if (const auto& before = result_.variants[v].learner) {
+        now.positions += before->positions;
+        now.updates += before->updates;
+        now.skipped_updates += before->skipped_updates;
+        now.update_ns += before->update_ns;
+        now.update_ns_max = std::max(now.update_ns_max, before->update_ns_max);
+        now.recomputed_tokens += before->recomputed_tokens;
+      }
+      result_.variants[v].learner = now;
+    }
+  }
+
   decode::SequenceConfig config_of(std::size_t v, std::size_t p, bool margins) {
     const Variant& variant = result_.variants[v].variant;
     decode::SequenceConfig config;
@@ -161,6 +221,7 @@ class Comparison {
     config.recal = banks_[v].get();
     config.copy = variant.settings.copy;
     config.suffix = suffixes_[v].get();
+    config.learner = learning_[v].draft.learner.get();
     config.choices = &choices_;
     config.is_end = [this](Token token) { return pair_.text->is_end(token); };
     config.record_margins = margins;
@@ -172,6 +233,7 @@ class Comparison {
     const std::size_t count = result_.variants.size();
     std::size_t opener = 0;
     while (opener + 1 < count && !decode::drafts(result_.variants[opener].variant.mode)) ++opener;
+    select_draft(opener);
     DRIFT_ASSIGN(auto sequence, stepper_.open(prompts_[p], config_of(opener, p, false)));
     const Status status = run_variants(*sequence, p, repeat, progress);
     stepper_.close(*sequence);
@@ -179,15 +241,12 @@ class Comparison {
   }
 
   Status run_variants(decode::Sequence& sequence, std::size_t p, int repeat, Progress& progress) {
-    const auto start = Clock::now();
-    for (bool done = false; !done;) {
-      if (interrupted()) {
-        result_.partial = true;
-        return Status::ok();
-      }
-      DRIFT_TRY(stepper_.prefill(sequence, kPrefillChunk, done));
+    result_.infos[p].prefill_ms.push_back(0);
+    DRIFT_TRY(prefill(sequence, p));
+    if (result_.partial) {
+      result_.infos[p].prefill_ms.pop_back();
+      return Status::ok();
     }
-    result_.infos[p].prefill_ms.push_back(seconds_since(start) * 1e3);
     const std::size_t count = result_.variants.size();
     for (std::size_t i = 0; i < count; ++i) {
       const std::size_t v = (i + p + static_cast<std::size_t>(repeat)) % count;
@@ -196,6 +255,20 @@ class Comparison {
       if (result_.partial) return Status::ok();
       ++result_.done_runs;
     }
+    return Status::ok();
+  }
+
+  // Interrupted: ok, with result_.partial set.
+  Status prefill(decode::Sequence& sequence, std::size_t p) {
+    const auto start = Clock::now();
+    for (bool done = false; !done;) {
+      if (interrupted()) {
+        result_.partial = true;
+        return Status::ok();
+      }
+      DRIFT_TRY(stepper_.prefill(sequence, kPrefillChunk, done));
+    }
+    result_.infos[p].prefill_ms.back() += seconds_since(start) * 1e3;
     return Status::ok();
   }
 
@@ -213,7 +286,10 @@ class Comparison {
 
   Status run_variant(decode::Sequence& sequence, std::size_t v, std::size_t p, int repeat) {
     const bool reference = result_.reference == v && repeat == 0;
+    select_draft(v);
     DRIFT_TRY(stepper_.rewind(sequence, config_of(v, p, reference)));
+    DRIFT_TRY(prefill(sequence, p));  // a draft that has not been selected on this prompt has not read it
+    if (result_.partial) return Status::ok();
     PromptRun run;
     run.prompt = p;
     run.repeat = repeat;
@@ -309,6 +385,7 @@ class Comparison {
   const CompareOptions& options_;
   Pair& pair_;
   CompareResult& result_;
+  std::optional<DraftSet> drafts_;
   decode::Stepper stepper_;
   RngStream choices_;
   std::vector<std::vector<Token>> prompts_;
@@ -316,6 +393,11 @@ class Comparison {
   std::vector<std::unique_ptr<propose::SuffixMemory>> suffixes_;  // [variants], null unless the mode remembers
   std::vector<MovingAcceptance> moving_;                          // [variants]
   std::optional<bank::StoredBank> stored_;
+  struct Learning {
+    LearningDraft draft;
+    std::size_t place = 0;  // in drafts_
+  };
+  std::vector<Learning> learning_;                   // [variants], empty unless the mode trains its draft
   std::vector<std::vector<trace::Margin>> margins_;  // [prompts], of the reference's first repeat
   std::vector<trace::StepEvent> events_;
 };

@@ -84,6 +84,7 @@ CompareResult a_stream() {
   result.variants.resize(2);
   result.variants[0].variant = {"off", decode::Mode::kOff, {}};
   result.variants[1].variant = {"static", decode::Mode::kStatic, {}};
+  result.drafts.resize(1);
   result.reference = 0;
   for (std::size_t p = 0; p < 4; ++p) {
     trace::Metrics plain = counts(10, 0, 0);

@@ -29,6 +29,7 @@ CompareResult two_modes() {
   result.variants.resize(2);
   result.variants[0].variant = {"off", decode::Mode::kOff, {}};
   result.variants[1].variant = {"drift", decode::Mode::kDrift, {}};
+  result.drafts.resize(1);
   result.variants[0].compared = result.variants[1].compared = true;
   result.reference = 0;
   result.variants[0].runs = {run_of(0, 10, 1000), run_of(1, 10, 1000)};
@@ -106,12 +107,63 @@ TEST(CompareSummary, NoCurveInATinyContext) {
 
 TEST(CompareSummary, ANameCannotSteerTheTerminal) {
   CompareResult result = two_modes();
-  result.has_draft = true;
   result.target.name = "t\x1b[2J";
-  result.draft.name = std::string(10'000, 'd');
+  result.drafts[0].name = std::string(10'000, 'd');
+  result.drafts.resize(2);
+  result.more_drafts = {{"\x1b[2J" + std::string(10'000, 'p'), ""}};
   const std::string text = report_settings(kPlainOptions, result);
   EXPECT_EQ(text.find('\x1b'), std::string::npos);
   EXPECT_LT(text.size(), 2'000u);
+}
+
+// Two drafts beside -md's, one of them trained while it serves.
+TEST(CompareSummary, EachModeTellsItsDraftAndWhatTrainingItCosts) {
+  CompareResult result = two_modes();
+  result.more_drafts = {{"law.gguf", ""}};
+  result.drafts.resize(2);
+  result.drafts[0].weight_bytes = 1'000'000;
+  result.drafts[1].weight_bytes = 2'500'000;
+  result.drafts[1].kv_bytes_per_token = 1'000;
+  result.context = 4'096;
+  result.variants.resize(4);
+  result.variants[2].variant = {"tuned", decode::Mode::kStatic, {}};
+  result.variants[2].runs = {run_of(0, 10, 400)};
+  result.variants[3].variant = {"kd", decode::Mode::kOnlineKd, {}};
+  result.variants[3].runs = {run_of(0, 10, 600), run_of(1, 10, 400), run_of(1, 10, 400)};
+  result.variants[3].runs[2].repeat = 1;
+  result.variants[2].draft = result.variants[3].draft = 1;
+  engine::LearnerStats stats;
+  stats.updates = 4;
+  stats.update_ns = 280'000'000;
+  stats.weight_bytes = 10'000'000;
+  stats.optimiser_bytes = 30'000'000;
+  stats.buffer_bytes = 700'000;
+  result.variants[3].learner = stats;
+  summarise(kPlainOptions, result);
+
+  const auto json = nlohmann::json::parse(report_json(kPlainOptions, result));
+  ASSERT_EQ(json["more_drafts"].size(), 1u);
+  EXPECT_EQ(json["more_drafts"][0]["file"], "law.gguf");
+  EXPECT_EQ(json["more_drafts"][0]["weight_bytes"], 2'500'000);
+  EXPECT_TRUE(json["modes"][0]["draft"].is_null());
+  EXPECT_EQ(json["modes"][1]["draft"], 0);
+  EXPECT_EQ(json["modes"][2]["draft"], 1);
+  EXPECT_TRUE(json["modes"][2]["learner"].is_null());
+  EXPECT_DOUBLE_EQ(json["modes"][3]["learner"]["update_fraction"].get<double>(), 0.2);
+  EXPECT_DOUBLE_EQ(json["modes"][3]["step_ms_max"].get<double>(), 600);
+
+  const std::string head = report_settings(kPlainOptions, result), text = report_text(kPlainOptions, result);
+  EXPECT_NE(head.find("(2.5 MB), law.gguf"), std::string::npos) << head;
+  EXPECT_NE(head.find("weights 3.5 MB, keys and values 4.1 MB at a context of 4096"), std::string::npos) << head;
+  const auto line = [&](const std::string& label) {
+    const std::size_t costs = text.find("step p50");
+    const std::size_t at = text.find("\n" + label + " ", costs) + 1;
+    return text.substr(at, text.find('\n', at) - at);
+  };
+  for (const char* words : {"400.00", "600.00", " 4 ", "70.00", "20.00%", "10.0", "30.0", "0.7"})
+    EXPECT_NE(line("kd").find(words), std::string::npos) << words << " in " << line("kd");
+  EXPECT_NE(line("tuned").find(" 2.5 "), std::string::npos) << line("tuned");
+  EXPECT_NE(line("drift").find(" 1.0 "), std::string::npos) << line("drift");
 }
 
 TEST(CompareSummary, TheJsonHasTheDocumentedFields) {

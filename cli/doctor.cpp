@@ -145,7 +145,7 @@ Result<int> doctor(const DoctorOptions& options) {
   DRIFT_ASSIGN(Pair pair, load_pair(options.pair));
   Findings f;
   f.target = pair.target->describe();
-  f.draft = pair.draft->describe();
+  f.draft = pair.draft_info;
   f.vocab = pair.vocab;
   f.context = pair.context;
   f.machine = this_machine(options.pair.threads);

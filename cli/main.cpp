@@ -14,6 +14,7 @@
 #include "cli/compare.hpp"
 #include "cli/console.hpp"
 #include "cli/doctor.hpp"
+#include "cli/draft_engine.hpp"
 #include "cli/exit_codes.hpp"
 #include "cli/machine.hpp"
 #include "cli/models.hpp"
@@ -59,6 +60,7 @@ int run(std::vector<std::string> arguments) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  drift::cli::prepare_torch(argv);
   drift::cli::hold_standard_files();
   drift::cli::install_signal_handlers();
   drift::engine::on_llama_abort(llama_gave_up);

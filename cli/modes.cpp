@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 
 namespace drift::cli {
 namespace {
@@ -18,10 +19,10 @@ bool label_ok(std::string_view label) {
 }
 
 bool begins_variant(std::string_view piece) {
-  if (piece.find(':') != std::string_view::npos) return true;
   const std::size_t equals = piece.find('=');
   if (equals == std::string_view::npos) return true;
-  return is_mode(std::string(piece.substr(equals + 1))) && find_setting(std::string(piece.substr(0, equals))) == nullptr;
+  if (find_setting(std::string(piece.substr(0, equals))) != nullptr) return false;  // no label is called so
+  return piece.find(':') != std::string_view::npos || is_mode(std::string(piece.substr(equals + 1)));
 }
 
 Status refuse(std::string_view piece, const std::string& why) {

@@ -2,10 +2,11 @@
 //
 //   list    = variant { "," variant }
 //   variant = [ label "=" ] mode [ ":" setting { "," setting } ]
-//   mode    = "off" | "static" | "drift" | "lookup" | "suffix" | "draft+suffix" | "drift+suffix"
+//   mode    = "off" | "static" | "drift" | "online-kd" | "lookup" | "suffix" | "draft+suffix" | "drift+suffix"
 //   setting = key "=" value            (keys and bounds: settings.hpp)
 //   label   = 1 to 32 of A-Z a-z 0-9 . _ - +, not the name of a setting; the mode's name if left out
-// After a comma a new variant begins where the piece has no "=", has a ":", or reads NAME=MODE with NAME no key.
+// After a comma a new variant begins unless the piece reads KEY=..., or NAME=VALUE without a ":" and with VALUE no mode.
+// A value holds no comma.
 #pragma once
 
 #include <string>

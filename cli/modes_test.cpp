@@ -45,6 +45,29 @@ TEST(Modes, ASettingNamedLikeALabelStaysASetting) {
   EXPECT_EQ(v[1].mode, Mode::kOff);
 }
 
+TEST(Modes, OnlineDistillationHasSettingsOfItsOwn) {
+  const auto v = parsed("off,static,kd=online-kd:lr=3e-4,every=256,buffer=512,loss=js,hot=online-kd:lr=0.01");
+  ASSERT_EQ(v.size(), 4u);
+  EXPECT_EQ(v[2].mode, Mode::kOnlineKd);
+  EXPECT_EQ(v[2].label, "kd");
+  EXPECT_FLOAT_EQ(v[2].settings.kd.rate, 3e-4f);
+  EXPECT_EQ(v[2].settings.kd.every, 256u);
+  EXPECT_EQ(v[2].settings.kd.loss, engine::KdLoss::kJs);
+  EXPECT_FLOAT_EQ(v[3].settings.kd.rate, 0.01f);
+  EXPECT_EQ(v[3].settings.kd.every, engine::KdConfig{}.every) << "settings do not leak into the next variant";
+}
+
+TEST(Modes, AModeMayHaveAnotherDraft) {
+  const auto v =
+      parsed("off,static,law=static:model-draft=a/b=c:d.gguf,draft=5,code=online-kd:lr=0.01,model-draft=x:y.gguf,drift");
+  ASSERT_EQ(v.size(), 5u);
+  EXPECT_EQ(v[1].settings.model_draft, "");
+  EXPECT_EQ(v[2].settings.model_draft, "a/b=c:d.gguf") << "a path may hold anything but a comma";
+  EXPECT_EQ(v[2].settings.draft_tokens, 5);
+  EXPECT_EQ(v[3].settings.model_draft, "x:y.gguf");
+  EXPECT_EQ(v[4].settings.model_draft, "");
+}
+
 TEST(Modes, ThePresetIsTheSeedsRuleAndCanBeOverridden) {
   const auto v = parsed("drift:preset=seed,lambda=0.7");
   const recal::RecalConfig seed = recal::RecalConfig::seed();
@@ -97,6 +120,12 @@ TEST(Modes, BadListsNameThePiece) {
       {"lookup:suffix-tokens=100", "suffix memory"},
       {"suffix:min-match=1", "from 2 to 32"},
       {"draft+lookup", "no mode 'draft+lookup'"},
+      {"drift:lr=0.1", "belongs to online-kd"},
+      {"online-kd:lambda=1", "belongs to drift modes"},
+      {"online-kd:lr=0", "above 0"},
+      {"static:model-draft=", "model-draft in mode 'static' is empty"},
+      {"lookup:model-draft=a.gguf", "belongs to modes with a draft"},
+      {"static:draft=3,lambda=drift:tau=0", "'lambda' belongs to drift modes"},
       {"tau=drift", "may not be the name of a setting"},
       {"a b=drift", "a label is"},
       {"=drift", "a label is"},

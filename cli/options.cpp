@@ -99,6 +99,14 @@ void add_pair_options(CLI::App& app, PairOptions& out) {
   };
   lora("--lora", "a LoRA adapter for the target; may be repeated", out.loras);
   lora("--lora-draft", "a LoRA adapter for the draft; may be repeated", out.loras_draft);
+  app.add_option_function<std::string>(
+         "--draft-engine", [&out](const std::string& text) { out.draft_engine = must(parse_draft_engine(text)); },
+         "what runs the draft: llama (llama.cpp) or torch (LibTorch, float32) [llama]")
+      ->type_name("NAME")
+      ->group(group);
+  add_int(app, "--torch-threads", 1, 2, "threads of drafts in LibTorch [1]", [&out](std::int64_t v) {
+    out.torch_threads = static_cast<int>(v);
+  })->group(group);
   app.add_flag("--verbose", out.verbose, "llama.cpp's own log on stderr")->group(group);
 }
 
@@ -117,14 +125,16 @@ void add_sampler_options(CLI::App& app, spec::SamplerConfig& sampler, std::uint6
 namespace {
 
 const char* group_of(SettingScope scope) {
+  if (scope == SettingScope::kLearning) return "Online distillation";
   if (scope == SettingScope::kRecal) return "Bank and recalibration";
   return scope == SettingScope::kDrafting ? "Drafting" : "Copying";
 }
 
 }  // namespace
 
-void add_setting_options(CLI::App& app, Settings& settings) {
+void add_setting_options(CLI::App& app, Settings& settings, bool learning) {
   for (const SettingInfo& info : setting_table()) {
+    if (info.scope == SettingScope::kDraftFile || (info.scope == SettingScope::kLearning && !learning)) continue;
     const std::string key = info.key, flag = "--" + key;
     const std::string current = key == "preset" ? "default" : setting_value(settings, key);
     app.add_option_function<std::string>(

@@ -15,12 +15,12 @@
 
 namespace drift::cli {
 
-// -m -md -c -t -ngl -ngld --lora --lora-draft --verbose
+// -m -md -c -t -ngl -ngld --lora --lora-draft --draft-engine --torch-threads --verbose
 void add_pair_options(CLI::App& app, PairOptions& out);
 // --temp --top-k --top-p --min-p --seed
 void add_sampler_options(CLI::App& app, spec::SamplerConfig& sampler, std::uint64_t& seed);
-// Every row of setting_table() as a flag.
-void add_setting_options(CLI::App& app, Settings& settings);
+// Every row of setting_table() as a flag; those of drafts that learn only where a command has such modes.
+void add_setting_options(CLI::App& app, Settings& settings, bool learning = false);
 
 // A flag whose text may not be empty: '--bank ""' is a slip, such as a variable that is not set, and no way to say "none".
 // `type` is what --help calls the value; `name` is how errors call the flag, if not by the first of `flags`. `out` is left alone

@@ -15,18 +15,21 @@ using engine::LlamaConfig;
 using engine::LlamaEngine;
 using engine::LlamaModel;
 
-Status named(const char* flag, const Status& status) { return {status.code(), fmt::format("{}: {}", flag, status.message())}; }
+Status named(const std::string& flag, const Status& status) {
+  return {status.code(), fmt::format("{}: {}", flag, status.message())};
+}
 
-Result<std::shared_ptr<LlamaModel>> load_model(const char* flag, const std::string& path, int gpu_layers, bool verbose) {
+Result<std::shared_ptr<LlamaModel>> load_model(const std::string& flag, const std::string& path, int gpu_layers, bool verbose) {
   auto model = LlamaModel::load({.path = path, .gpu_layers = gpu_layers, .verbose = verbose});
   if (!model.is_ok()) return named(flag, model.status());
   return model;
 }
 
-// Both engines get the same context, so that a sequence ends in both at once.
-Result<int> choose_context(const PairOptions& options, const LlamaModel& target, const LlamaModel* draft) {
+// All engines get the same context, so that a sequence ends in all at once.
+Result<int> choose_context(const PairOptions& options, const LlamaModel& target,
+                           const std::vector<std::shared_ptr<LlamaModel>>& drafts) {
   std::size_t trained = target.trained_context();
-  if (draft != nullptr) trained = std::min(trained, draft->trained_context());
+  for (const auto& draft : drafts) trained = std::min(trained, draft->trained_context());
   const auto most = static_cast<int>(std::min<std::size_t>(trained, 1 << 20));
   if (options.context < 0) return std::min(kDefaultContext, most);
   if (options.context == 0) return most;
@@ -43,30 +46,72 @@ bank::Fingerprint Pair::fingerprint() const {
   out.target_hash = target->info().content_hash;
   out.draft_hash = draft->info().content_hash;
   out.vocab = static_cast<std::uint32_t>(vocab);
-  out.hidden_width = static_cast<std::uint32_t>(draft->describe().hidden_width);
+  out.hidden_width = static_cast<std::uint32_t>(draft_info.hidden_width);
   return out;
 }
+
+namespace {
+
+// What can be refused before a model is read.
+Status check_draft_engine(const PairOptions& options) {
+  if (options.draft_engine == DraftEngine::kLlama) return Status::ok();
+  DRIFT_TRY(check_torch("--draft-engine torch"));
+  if (!options.loras_draft.empty())
+    return {Code::kInvalid, "--lora-draft belongs to --draft-engine llama; a draft in LibTorch takes no adapter file"};
+  if (options.gpu_layers_draft != 0)
+    return {Code::kInvalid, "-ngld belongs to --draft-engine llama; a draft in LibTorch runs on the CPU"};
+  return Status::ok();
+}
+
+// The pair's own draft first.
+std::vector<OtherDraft> draft_files(const PairOptions& options) {
+  std::vector<OtherDraft> files;
+  if (options.draft.empty()) return files;
+  files.push_back({options.draft, "-md"});
+  files.insert(files.end(), options.more_drafts.begin(), options.more_drafts.end());
+  return files;
+}
+
+Result<Draft> make_draft(const PairOptions& options, const OtherDraft& file, const std::shared_ptr<LlamaModel>& model,
+                         LlamaConfig config) {
+  if (options.draft_engine == DraftEngine::kTorch) {
+    auto loaded = load_torch_draft({file.path, config.context, options.torch_threads});
+    if (!loaded.is_ok()) return named(file.shown, loaded.status());
+    return loaded;
+  }
+  config.hidden = true;
+  auto made = LlamaEngine::make(model, config);
+  if (!made.is_ok()) return named(file.shown, made.status());
+  Draft draft;
+  draft.info = (*made)->describe();
+  draft.engine = std::move(made).value();
+  return draft;
+}
+
+}  // namespace
 
 Result<Pair> load_pair(const PairOptions& options) {
   if (options.draft.empty() && !options.loras_draft.empty())
     return Status(Code::kInvalid, "--lora-draft needs a draft: give one with -md");
+  DRIFT_TRY(check_draft_engine(options));
   const auto start = std::chrono::steady_clock::now();
   DRIFT_ASSIGN(std::shared_ptr<LlamaModel> target, load_model("-m", options.target, options.gpu_layers, options.verbose));
-  std::shared_ptr<LlamaModel> draft;
-  if (!options.draft.empty()) {
-    const bool same = options.draft == options.target && options.gpu_layers == options.gpu_layers_draft;
-    if (same) {
-      draft = target;  // a model as its own draft: the weights are shared
-    } else {
-      DRIFT_ASSIGN(draft, load_model("-md", options.draft, options.gpu_layers_draft, options.verbose));
-    }
-  }
   Pair pair;
   pair.vocab = target->vocab();
-  if (draft) {
-    DRIFT_ASSIGN(pair.vocab, engine::check_same_vocabulary(*target, *draft));
+  const std::vector<OtherDraft> files = draft_files(options);
+  std::vector<std::shared_ptr<LlamaModel>> models;  // [files]
+  for (const OtherDraft& file : files) {
+    if (file.path == options.target && options.gpu_layers == options.gpu_layers_draft) {
+      models.push_back(target);  // a model as its own draft: the weights are shared
+    } else {
+      DRIFT_ASSIGN(auto model, load_model(file.shown, file.path, options.gpu_layers_draft, options.verbose));
+      models.push_back(std::move(model));
+    }
+    auto common = engine::check_same_vocabulary(*target, *models.back());
+    if (!common.is_ok()) return models.size() == 1 ? common.status() : named(file.shown, common.status());
+    pair.vocab = std::min(pair.vocab, *common);
   }
-  DRIFT_ASSIGN(const int context, choose_context(options, *target, draft.get()));
+  DRIFT_ASSIGN(const int context, choose_context(options, *target, models));
   LlamaConfig config;
   config.context = context;
   config.threads = options.threads;
@@ -74,16 +119,19 @@ Result<Pair> load_pair(const PairOptions& options) {
   auto made = LlamaEngine::make(target, config);
   if (!made.is_ok()) return named("-m", made.status());
   pair.target = std::move(made).value();
-  if (draft) {
-    config.loras = options.loras_draft;
-    config.hidden = true;
-    made = LlamaEngine::make(draft, config);
-    if (!made.is_ok()) return named("-md", made.status());
-    pair.draft = std::move(made).value();
-  }
   pair.text = std::make_unique<engine::LlamaText>(*pair.target);
   pair.context = pair.target->describe().context;
-  if (pair.draft) pair.context = std::min(pair.context, pair.draft->describe().context);
+  for (std::size_t i = 0; i < files.size(); ++i) {
+    config.loras = i == 0 ? options.loras_draft : std::vector<engine::LoraAdapter>{};
+    DRIFT_ASSIGN(Draft draft, make_draft(options, files[i], models[i], config));
+    pair.context = std::min(pair.context, draft.info.context);
+    if (i == 0) {
+      pair.draft = std::move(draft.engine);
+      pair.draft_info = std::move(draft.info);
+    } else {
+      pair.more_drafts.push_back(std::move(draft));
+    }
+  }
   pair.load_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return pair;
 }
@@ -103,7 +151,7 @@ Result<engine::LoraAdapter> parse_lora(const std::string& flag, const std::strin
 }
 
 Result<recal::RecalConfig> complete(recal::RecalConfig config, const Pair& pair) {
-  config.bank.key_dim = static_cast<std::uint32_t>(pair.draft->describe().hidden_width);
+  config.bank.key_dim = static_cast<std::uint32_t>(pair.draft_info.hidden_width);
   config.bank.vocab = static_cast<std::uint32_t>(pair.vocab);
   DRIFT_TRY(config.validate());
   return config;

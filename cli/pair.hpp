@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/draft_engine.hpp"
 #include "drift/bank/store.hpp"
 #include "drift/base/status.hpp"
 #include "drift/recal/recalibrator.hpp"
@@ -17,27 +18,39 @@ namespace drift::cli {
 
 inline constexpr int kDefaultContext = 4'096;
 
+// A draft besides the pair's own, on the same target. Adapters are not applied to it.
+struct OtherDraft {
+  std::string path;   // a .gguf file
+  std::string shown;  // how errors name it
+};
+
 struct PairOptions {
-  std::string target, draft;  // .gguf files; an empty draft: no draft
-  int context = -1;           // -1: kDefaultContext, or less if a model was trained for less; 0: what the models were trained for
-  int threads = 0;            // 0: one per hardware thread
+  std::string target, draft;            // .gguf files; an empty draft: no draft
+  std::vector<OtherDraft> more_drafts;  // Requires: a draft
+  int context = -1;  // -1: kDefaultContext, or less if a model was trained for less; 0: what the models were trained for
+  int threads = 0;   // 0: one per hardware thread
   int gpu_layers = 0, gpu_layers_draft = 0;
   std::vector<engine::LoraAdapter> loras, loras_draft;
+  DraftEngine draft_engine = DraftEngine::kLlama;
+  int torch_threads = 1;  // of drafts in LibTorch
   bool verbose = false;
 };
 
 struct Pair {
-  std::unique_ptr<engine::LlamaEngine> target, draft;  // draft may be null
-  std::unique_ptr<engine::LlamaText> text;             // the target's
-  std::size_t vocab = 0;                               // tokens both know
-  std::size_t context = 0;                             // tokens a sequence may hold in both
+  std::unique_ptr<engine::LlamaEngine> target;
+  std::unique_ptr<engine::Engine> draft;    // may be null
+  engine::ModelInfo draft_info;             // the draft's, without its content hash
+  std::vector<Draft> more_drafts;           // [options.more_drafts]
+  std::unique_ptr<engine::LlamaText> text;  // the target's
+  std::size_t vocab = 0;                    // tokens all of them know
+  std::size_t context = 0;                  // tokens a sequence may hold in each
   double load_s = 0;
 
   bank::Fingerprint fingerprint() const;  // reads the model files once; Requires: a draft
 };
 
-// Fails as LlamaModel::load, LlamaEngine::make and check_same_vocabulary, naming the flag of the model at fault;
-// kInvalid for a LoRA adapter without its model.
+// Fails as LlamaModel::load, LlamaEngine::make, load_torch_draft and check_same_vocabulary, naming the model at fault by its flag;
+// kInvalid for a LoRA adapter without its model, and for settings of llama.cpp where the draft is to run in LibTorch.
 Result<Pair> load_pair(const PairOptions& options);
 
 // "FILE" or "FILE=SCALE"; where all of the text names a file that is there, it is FILE.

@@ -302,6 +302,9 @@ Status check(RunOptions& options, Mode& mode) {
   if (!options.mode.empty()) {
     DRIFT_ASSIGN(mode, parse_mode("--mode", options.mode));
   }
+  if (decode::learns(mode))
+    return {Code::kInvalid,
+            "--mode online-kd trains its draft anew in every run; compare it with drift compare --modes online-kd"};
   if (decode::drafts(mode) && options.pair.draft.empty())
     return {Code::kInvalid, fmt::format("--mode {} needs a draft: give one with -md", mode_name(mode))};
   if (!decode::recalibrates(mode) && !options.bank.empty())

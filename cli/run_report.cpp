@@ -45,7 +45,7 @@ std::string run_json(const RunOptions& options, const Pair& pair, decode::Mode m
   out["schema"] = "drift.run/1";
   out["drift_version"] = program_version();
   out["target"] = pair.target->describe().name;
-  out["draft"] = pair.draft ? Json(pair.draft->describe().name) : Json(nullptr);
+  out["draft"] = pair.draft ? Json(pair.draft_info.name) : Json(nullptr);
   out["mode"] = mode_name(mode);
   out["settings"] = Json::object();
   for (const auto& [key, value] : effective_settings(options.settings, mode)) out["settings"][key] = value;

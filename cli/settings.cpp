@@ -12,12 +12,13 @@ namespace {
 
 using Scope = SettingScope;
 
-// The bounds stand once more in bank/config.hpp and recal/config.hpp; settings_test holds the two together.
-constexpr std::array<SettingInfo, 23> kTable{{
+// The bounds stand once more in bank/config.hpp, recal/config.hpp and kd_config.hpp; settings_test holds the two together.
+constexpr std::array<SettingInfo, 33> kTable{{
     {"preset", "default|seed",
      "a whole set of values: 'seed' is the seed's rule (lambda 0.6, fixed gain, kernel sum, shared top m)", Scope::kRecal},
     {"judge", "match|rejection", "how proposals are judged: same draw as the target's, or min(1, p/q)", Scope::kDrafting},
     {"draft", "1..32", "tokens drafted per block; 3 and 7 fit kernels that work on 4 rows at a time", Scope::kDrafting},
+    {"model-draft", "FILE", "another draft for this mode: a .gguf file", Scope::kDraftFile},
     {"min-match", "2..32", "tokens of the text's end that must have been seen before, to copy what followed", Scope::kCopy},
     {"copy-q", "top|counts", "copied: the most frequent continuation, or drawn from all by count (above temperature 0)",
      Scope::kCopy},
@@ -40,6 +41,17 @@ constexpr std::array<SettingInfo, 23> kTable{{
     {"key-type", "f32|f16", "how keys are stored", Scope::kRecal},
     {"int8-scan", "on|off", "scan a rounded copy of the keys first", Scope::kRecal},
     {"standardise", "on|off", "keys standardised per dimension", Scope::kRecal},
+    {"lr", "above 0, to 1", "learning rate of AdamW", Scope::kLearning},
+    {"every", "1..65536", "verified positions from one update of the draft's weights to the next", Scope::kLearning},
+    {"buffer", "1..65536", "newest positions an update learns from; at least every", Scope::kLearning},
+    {"passes", "1..64", "AdamW steps of an update, each over the whole buffer", Scope::kLearning},
+    {"loss", "forward|reverse|js", "KL(target, draft), KL(draft, target), or Jensen-Shannon", Scope::kLearning},
+    {"labels", "0..4096", "the target's likeliest tokens kept per position, the rest being one outcome; 0: all",
+     Scope::kLearning},
+    {"window", "1..8192", "tokens of context before the first position learnt from", Scope::kLearning},
+    {"learn-from", "verified|rejected", "which positions teach: all verified ones, or those whose proposal fell",
+     Scope::kLearning},
+    {"lora-rank", "0..256", "trains low-rank adapters of this rank; 0: all weights", Scope::kLearning},
 }};
 
 template <class E>
@@ -79,11 +91,16 @@ constexpr std::array<Choice<recal::SupportRule>, 4> kSupports{{{"union", recal::
                                                                {"draft", recal::SupportRule::kDraft},
                                                                {"intersection", recal::SupportRule::kIntersection}}};
 constexpr std::array<Choice<bank::KeyType>, 2> kKeyTypes{{{"f32", bank::KeyType::kF32}, {"f16", bank::KeyType::kF16}}};
+constexpr std::array<Choice<engine::KdLoss>, 3> kLosses{
+    {{"forward", engine::KdLoss::kForward}, {"reverse", engine::KdLoss::kReverse}, {"js", engine::KdLoss::kJs}}};
+constexpr std::array<Choice<engine::KdPositions>, 2> kPositions{
+    {{"verified", engine::KdPositions::kVerified}, {"rejected", engine::KdPositions::kRejected}}};
 constexpr std::array<Choice<bool>, 2> kOnOff{{{"on", true}, {"off", false}}};
 constexpr std::array<Choice<propose::QRule>, 2> kCopyRules{{{"top", propose::QRule::kTop}, {"counts", propose::QRule::kCounts}}};
-constexpr std::array<Choice<decode::Mode>, 7> kModes{{{"off", decode::Mode::kOff},
+constexpr std::array<Choice<decode::Mode>, 8> kModes{{{"off", decode::Mode::kOff},
                                                       {"static", decode::Mode::kStatic},
                                                       {"drift", decode::Mode::kDrift},
+                                                      {"online-kd", decode::Mode::kOnlineKd},
                                                       {"lookup", decode::Mode::kLookup},
                                                       {"suffix", decode::Mode::kSuffix},
                                                       {"draft+suffix", decode::Mode::kDraftSuffix},
@@ -123,6 +140,11 @@ Status apply(Settings& s, const std::string& key, const std::string& text, const
   if (key == "preset") return set_preset(s, shown, text);
   if (key == "judge") return set_choice(s.judge, shown, text, kJudges);
   if (key == "draft") return set_whole(s.draft_tokens, shown, text, decode::kMaxDraftTokens);
+  if (key == "model-draft") {
+    if (text.empty()) return {Code::kInvalid, fmt::format("{} is empty; it needs a FILE", shown)};
+    s.model_draft = text;
+    return Status::ok();
+  }
   if (key == "min-match") return set_whole(s.copy.min_match, shown, text, propose::kMostMatch, propose::kLeastMatch);
   if (key == "copy-q") return set_choice(s.copy.q, shown, text, kCopyRules);
   if (key == "suffix-tokens")
@@ -144,6 +166,15 @@ Status apply(Settings& s, const std::string& key, const std::string& text, const
   if (key == "key-type") return set_choice(r.bank.key_type, shown, text, kKeyTypes);
   if (key == "int8-scan") return set_choice(r.bank.int8_scan, shown, text, kOnOff);
   if (key == "standardise") return set_choice(r.bank.standardise, shown, text, kOnOff);
+  if (key == "lr") return set_real(s.kd.rate, shown, text, 0, engine::kKdRateMax, true);
+  if (key == "every") return set_whole(s.kd.every, shown, text, engine::kKdPositionsMax);
+  if (key == "buffer") return set_whole(s.kd.buffer, shown, text, engine::kKdPositionsMax);
+  if (key == "passes") return set_whole(s.kd.passes, shown, text, engine::kKdPassesMax);
+  if (key == "loss") return set_choice(s.kd.loss, shown, text, kLosses);
+  if (key == "labels") return set_whole(s.kd.labels, shown, text, engine::kKdLabelsMax, 0);
+  if (key == "window") return set_whole(s.kd.window, shown, text, engine::kKdWindowMax);
+  if (key == "learn-from") return set_choice(s.kd.positions, shown, text, kPositions);
+  if (key == "lora-rank") return set_whole(s.kd.rank, shown, text, engine::kKdRankMax, 0);
   return {Code::kInvalid, fmt::format("{}: there is no setting '{}'", shown, key)};
 }
 
@@ -170,6 +201,7 @@ std::string setting_value(const Settings& s, const std::string& key) {
   const recal::RecalConfig& r = s.recal;
   if (key == "judge") return name_of(s.judge, kJudges);
   if (key == "draft") return std::to_string(s.draft_tokens);
+  if (key == "model-draft") return s.model_draft;
   if (key == "min-match") return std::to_string(s.copy.min_match);
   if (key == "copy-q") return name_of(s.copy.q, kCopyRules);
   if (key == "suffix-tokens") return std::to_string(s.suffix_tokens);
@@ -190,6 +222,15 @@ std::string setting_value(const Settings& s, const std::string& key) {
   if (key == "key-type") return name_of(r.bank.key_type, kKeyTypes);
   if (key == "int8-scan") return name_of(r.bank.int8_scan, kOnOff);
   if (key == "standardise") return name_of(r.bank.standardise, kOnOff);
+  if (key == "lr") return real(s.kd.rate);
+  if (key == "every") return std::to_string(s.kd.every);
+  if (key == "buffer") return std::to_string(s.kd.buffer);
+  if (key == "passes") return std::to_string(s.kd.passes);
+  if (key == "loss") return name_of(s.kd.loss, kLosses);
+  if (key == "labels") return std::to_string(s.kd.labels);
+  if (key == "window") return std::to_string(s.kd.window);
+  if (key == "learn-from") return name_of(s.kd.positions, kPositions);
+  if (key == "lora-rank") return std::to_string(s.kd.rank);
   return {};
 }
 
@@ -198,6 +239,7 @@ std::vector<std::pair<std::string, std::string>> effective_settings(const Settin
   for (const SettingInfo& info : kTable) {
     if (std::string(info.key) == "preset") continue;
     if (!applies(info.scope, mode)) continue;
+    if (info.scope == Scope::kDraftFile && settings.model_draft.empty()) continue;
     out.emplace_back(info.key, setting_value(settings, info.key));
   }
   return out;
@@ -206,9 +248,11 @@ std::vector<std::pair<std::string, std::string>> effective_settings(const Settin
 bool applies(SettingScope scope, decode::Mode mode) {
   switch (scope) {
     case Scope::kDrafting: return mode != decode::Mode::kOff;
+    case Scope::kDraftFile: return decode::drafts(mode);
     case Scope::kCopy: return decode::copies(mode);
     case Scope::kSuffix: return decode::remembers(mode);
     case Scope::kRecal: return decode::recalibrates(mode);
+    case Scope::kLearning: return decode::learns(mode);
   }
   return false;
 }
@@ -216,9 +260,11 @@ bool applies(SettingScope scope, decode::Mode mode) {
 const char* scope_modes(SettingScope scope) {
   switch (scope) {
     case Scope::kDrafting: return "modes that draft or copy";
+    case Scope::kDraftFile: return "modes with a draft (static, drift, online-kd, draft+suffix, drift+suffix)";
     case Scope::kCopy: return "modes that copy (lookup, suffix, draft+suffix, drift+suffix)";
     case Scope::kSuffix: return "modes with a suffix memory (suffix, draft+suffix, drift+suffix)";
     case Scope::kRecal: return "drift modes (drift, drift+suffix)";
+    case Scope::kLearning: return "online-kd";
   }
   return "?";
 }

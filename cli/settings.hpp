@@ -15,19 +15,30 @@
 #include "drift/propose/suffix_memory.hpp"
 #include "drift/recal/config.hpp"
 #include "drift/spec/judge.hpp"
+#include "engines/torch/kd_config.hpp"
 
 namespace drift::cli {
 
 struct Settings {
   spec::JudgeRule judge = spec::JudgeRule::kMatch;
   int draft_tokens = 3;
+  std::string model_draft;  // a .gguf file; empty: the draft that -md names
   recal::RecalConfig recal;
+  engine::KdConfig kd;
   propose::CopyConfig copy;
   std::uint32_t suffix_tokens = propose::kDefaultMemoryTokens;
   std::set<std::string> given;  // keys set on purpose, not by default
 };
 
-enum class SettingScope { kDrafting, kCopy, kSuffix, kRecal };  // modes that propose; copy; remember answers; recalibrate
+// The modes a setting matters in.
+enum class SettingScope {
+  kDrafting,   // those that propose
+  kDraftFile,  // those with a draft; a key of a mode only: the flag of that name is one of the pair's
+  kCopy,
+  kSuffix,  // those that remember answers
+  kRecal,
+  kLearning,  // those that train their draft
+};
 
 struct SettingInfo {
   const char* key;     // "sigma"; the flag is --sigma
@@ -45,7 +56,7 @@ const SettingInfo* find_setting(const std::string& key);
 Status set_setting(Settings& settings, const std::string& key, const std::string& value, const std::string& shown);
 // The effective value, in the words set_setting() reads. Requires: find_setting(key), not "preset".
 std::string setting_value(const Settings& settings, const std::string& key);
-// All effective (key, value) that matter in a mode, in table order.
+// All effective (key, value) that matter in a mode, in table order; no model-draft where -md's is used.
 std::vector<std::pair<std::string, std::string>> effective_settings(const Settings& settings, decode::Mode mode);
 
 // Whether a setting of this scope matters in a mode.

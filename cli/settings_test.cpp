@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -10,6 +11,7 @@ namespace {
 
 TEST(Settings, EveryValueCanBeReadBack) {
   Settings settings;
+  settings.model_draft = "x";
   for (const SettingInfo& info : setting_table()) {
     const std::string key = info.key;
     if (key == "preset") continue;
@@ -28,12 +30,27 @@ TEST(Settings, BoundsAreTheCores) {
     std::vector<const char*> good, bad;
   };
   const std::vector<Case> cases{
-      {"capacity", {"1", "65536"}, {"0", "65537"}}, {"support", {"1", "1024"}, {"0", "1025"}},
-      {"neighbors", {"1", "256"}, {"0", "257"}},    {"sigma", {"0.001", "10"}, {"0", "10.1", "1e-60"}},
-      {"tau", {"-1", "1"}, {"-1.1", "1.1"}},        {"eta", {"0.001", "1"}, {"0", "1.1"}},
-      {"lambda", {"0", "10"}, {"-1", "11", "nan"}}, {"clip", {"0.1", "100"}, {"0", "101"}},
-      {"draft", {"1", "32"}, {"0", "33"}},          {"gain", {"fixed", "earned"}, {"best", ""}},
-      {"min-match", {"2", "32"}, {"1", "33"}},      {"suffix-tokens", {"64", "16777216"}, {"63", "16777217"}},
+      {"capacity", {"1", "65536"}, {"0", "65537"}},
+      {"support", {"1", "1024"}, {"0", "1025"}},
+      {"neighbors", {"1", "256"}, {"0", "257"}},
+      {"sigma", {"0.001", "10"}, {"0", "10.1", "1e-60"}},
+      {"tau", {"-1", "1"}, {"-1.1", "1.1"}},
+      {"eta", {"0.001", "1"}, {"0", "1.1"}},
+      {"lambda", {"0", "10"}, {"-1", "11", "nan"}},
+      {"clip", {"0.1", "100"}, {"0", "101"}},
+      {"draft", {"1", "32"}, {"0", "33"}},
+      {"gain", {"fixed", "earned"}, {"best", ""}},
+      {"min-match", {"2", "32"}, {"1", "33"}},
+      {"suffix-tokens", {"64", "16777216"}, {"63", "16777217"}},
+      {"lr", {"1e-7", "1"}, {"0", "1.1", "nan"}},
+      {"every", {"1", "256"}, {"0", "65537"}},
+      {"buffer", {"64", "65536"}, {"0", "65537"}},
+      {"passes", {"1", "64"}, {"0", "65"}},
+      {"labels", {"0", "4096"}, {"-1", "4097"}},
+      {"window", {"1", "8192"}, {"0", "8193"}},
+      {"lora-rank", {"0", "256"}, {"-1", "257"}},
+      {"loss", {"forward", "reverse", "js"}, {"kl", ""}},
+      {"learn-from", {"verified", "rejected"}, {"all"}},
   };
   for (const Case& c : cases) {
     for (const char* value : c.good) {
@@ -44,6 +61,8 @@ TEST(Settings, BoundsAreTheCores) {
       ASSERT_TRUE(status.is_ok()) << status.message();
       const Status valid = s.recal.validate();
       EXPECT_TRUE(valid.is_ok()) << c.key << "=" << value << ": " << valid.message();
+      s.kd.buffer = engine::kKdPositionsMax;
+      EXPECT_TRUE(s.kd.validate(100).is_ok()) << c.key << "=" << value;
       EXPECT_TRUE(s.copy.validate().is_ok());
     }
     for (const char* value : c.bad) {
@@ -60,10 +79,18 @@ TEST(Settings, EffectiveOnesDependOnTheMode) {
   const Settings settings;
   EXPECT_TRUE(effective_settings(settings, decode::Mode::kOff).empty());
   EXPECT_EQ(effective_settings(settings, decode::Mode::kStatic).size(), 2u);
+  const auto learning =
+      static_cast<std::size_t>(std::count_if(setting_table().begin(), setting_table().end(),
+                                             [](const SettingInfo& info) { return info.scope == SettingScope::kLearning; }));
+  EXPECT_EQ(effective_settings(settings, decode::Mode::kOnlineKd).size(), 2 + learning);
   EXPECT_EQ(effective_settings(settings, decode::Mode::kLookup).size(), 4u);
   EXPECT_EQ(effective_settings(settings, decode::Mode::kSuffix).size(), 5u);
-  EXPECT_EQ(effective_settings(settings, decode::Mode::kDrift).size(), setting_table().size() - 4);
-  EXPECT_EQ(effective_settings(settings, decode::Mode::kDriftSuffix).size(), setting_table().size() - 1);
+  EXPECT_EQ(effective_settings(settings, decode::Mode::kDrift).size(), setting_table().size() - 5 - learning);
+  EXPECT_EQ(effective_settings(settings, decode::Mode::kDriftSuffix).size(), setting_table().size() - 2 - learning);
+  Settings other;
+  ASSERT_TRUE(set_setting(other, "model-draft", "law.gguf", "x").is_ok());
+  EXPECT_EQ(effective_settings(other, decode::Mode::kStatic).size(), 3u) << "told where it is not -md's";
+  EXPECT_EQ(effective_settings(other, decode::Mode::kLookup).size(), 4u);
 }
 
 }  // namespace

@@ -28,6 +28,8 @@ enum class Mutant {
   kSequenceNotInKey,        // all sequences of a batch use the same numbers
   kEndIgnored,              // tokens accepted after an end token stay in the answer
   kFailedStepTeaches,       // lessons staged before a failure are left for the next commit
+  kWeightsChangeInStep,     // a draft that learns changes its weights between proposing and judging, and q follows it
+  kQRecomputedAfterUpdate,  // q is computed anew from the draft after it has learned, instead of travelling with the token
   kMemoryQIsCounts,         // a copied token is the most frequent continuation, but its recorded q is all continuations by count
   kMemoryLearnsProposals,   // the suffix memory learns a block's proposals before they are judged
   kSkippedDraftTeaches,     // a copied position teaches the bank with the draft row of an earlier step

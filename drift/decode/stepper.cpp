@@ -48,6 +48,7 @@ Status Stepper::Impl::check(const SequenceConfig& config) const {
   if (config.max_tokens < -1 || config.max_tokens == 0)
     return bad("the number of tokens to generate must be 1 or more, or -1 for no limit");
   if (drafts(config.mode) && draft == nullptr) return {Code::kUnsupported, "this mode needs a draft model"};
+  if (learns(config.mode) && config.learner == nullptr) return bad("a mode that trains its draft needs a learner");
   if (copies(config.mode)) DRIFT_TRY(config.copy.validate());
   if (remembers(config.mode) && config.suffix == nullptr) return bad("a mode that remembers answers needs a suffix memory");
   if (recalibrates(config.mode)) {
@@ -196,6 +197,9 @@ Status Stepper::step(std::span<Sequence* const> sequences, std::vector<trace::St
     if (is_mutant(Mutant::kBankChangesInStep) || is_mutant(Mutant::kQRecomputedAfterCommit)) {
       for (Sequence* s : sequences) m.spoil_q(*s);
     }
+    if (is_mutant(Mutant::kWeightsChangeInStep) || is_mutant(Mutant::kQRecomputedAfterUpdate)) {
+      for (Sequence* s : sequences) DRIFT_TRY(m.spoil_weights(*s));
+    }
     for (std::size_t i = 0; i < sequences.size(); ++i) m.judge(*sequences[i], events[i]);
     for (std::size_t i = 0; i < sequences.size(); ++i) {
       if (sequences[i]->config_.record_margins) {
@@ -212,6 +216,8 @@ Status Stepper::step(std::span<Sequence* const> sequences, std::vector<trace::St
       const Status kept = m.keep(*s);
       if (!kept.is_ok()) return m.forget(kept);
     }
+    const Status trained = m.commit_drafts(events);
+    if (!trained.is_ok()) return m.forget(trained);
     m.commit(events);
     for (std::size_t i = 0; i < sequences.size(); ++i) m.emit(*sequences[i], events[i]);
   }
@@ -284,12 +290,13 @@ void Stepper::Impl::judge(Sequence& s, trace::StepEvent& event) {
 // Stage 8: drafted positions up to and including the first rejected one teach (method.md section 4). Where the draft did not run
 // there is nothing to correct.
 Status Stepper::Impl::learn(Sequence& s, trace::StepEvent& event) {
-  if (!recalibrates(s.config_.mode)) return Status::ok();
+  if (!recalibrates(s.config_.mode) && !learns(s.config_.mode)) return Status::ok();
   std::size_t taught = s.outcome_.accepted.size();
   if (s.outcome_.next != kNoToken) ++taught;  // the position where a proposal fell, if there was one
   taught = std::min(taught, s.tree_.size());
   if (is_mutant(Mutant::kTeachOffPath)) taught = s.tree_.size();
   Timer timer(event.times.residual_ns);
+  if (learns(s.config_.mode)) return teach_draft(s, taught);
   const recal::Judging judging{s.config_.rule == spec::JudgeRule::kRejection, s.config_.sampler};
   for (std::size_t i = 0; i < taught; ++i) {
     if (!s.by_draft_[i] && !(is_mutant(Mutant::kSkippedDraftTeaches) && i < s.draft_rows_.size() && !s.draft_rows_[i].empty())) {
@@ -299,6 +306,18 @@ Status Stepper::Impl::learn(Sequence& s, trace::StepEvent& event) {
                                        target_row(s, static_cast<NodeIndex>(i) - 1).first(common), judging));
   }
   return Status::ok();
+}
+
+// The first `taught` drafted positions, as a lesson for the draft itself.
+Status Stepper::Impl::teach_draft(const Sequence& s, std::size_t taught) {
+  if (taught == 0) return Status::ok();
+  lesson_text.assign(s.tokens_.begin(), s.tokens_.end());
+  lesson_rows.clear();
+  for (std::size_t i = 0; i < taught; ++i) {
+    if (i > 0) lesson_text.push_back(s.tree_.node(static_cast<NodeIndex>(i) - 1).token);
+    lesson_rows.push_back(target_row(s, static_cast<NodeIndex>(i) - 1).data());
+  }
+  return s.config_.learner->observe({s.config_.name, lesson_text, lesson_rows, common, taught > s.outcome_.accepted.size()});
 }
 
 // Stage 7: the accepted path stays in both engines, everything else goes.
@@ -322,6 +341,7 @@ Status Stepper::Impl::forget(Status why) {
   if (is_mutant(Mutant::kFailedStepTeaches)) return why;
   for (Sequence* s : stepping) {
     if (recalibrates(s->config_.mode)) s->config_.recal->discard();
+    if (learns(s->config_.mode)) s->config_.learner->discard();
   }
   return why;
 }
@@ -336,6 +356,19 @@ void Stepper::Impl::commit(std::vector<trace::StepEvent>& events) {
     Timer timer(events[i].times.commit_ns);
     r->commit();
   }
+}
+
+// Stage 9 for drafts that learn. No node is pending, so their weights may change.
+Status Stepper::Impl::commit_drafts(std::vector<trace::StepEvent>& events) {
+  learning.clear();
+  for (std::size_t i = 0; i < stepping.size(); ++i) {
+    engine::Learner* l = learns(stepping[i]->config_.mode) ? stepping[i]->config_.learner : nullptr;
+    if (l == nullptr || std::find(learning.begin(), learning.end(), l) != learning.end()) continue;
+    learning.push_back(l);
+    Timer timer(events[i].times.commit_ns);
+    DRIFT_TRY(l->commit());
+  }
+  return Status::ok();
 }
 
 // Stage 10: the decided tokens become text.
@@ -408,6 +441,34 @@ void Stepper::Impl::spoil_q(Sequence& s) {
     r.bias(lookup, judging, bias);
     sampler.apply(s.config_.sampler, s.draft_rows_[i], bias.bias, bias.gain, s.tree_.mutable_q(static_cast<NodeIndex>(i)));
   }
+}
+
+// Two more: a draft's weights change while its proposals wait for their judge, and q is read from the draft again.
+Status Stepper::Impl::spoil_weights(Sequence& s) {
+  if (!learns(s.config_.mode) || s.block_ == 0) return Status::ok();
+  if (is_mutant(Mutant::kQRecomputedAfterUpdate)) {
+    DRIFT_TRY(teach_draft(s, s.tree_.size()));  // the real lesson, too early
+  } else {
+    std::vector<float> own(common, 0.0f);  // the draft becomes surer of its own first proposal
+    own[static_cast<std::size_t>(s.tree_.node(0).token)] = 10.0f;
+    const float* const rows_of_own[] = {own.data()};
+    DRIFT_TRY(s.config_.learner->observe({s.config_.name, s.tokens_, rows_of_own, common, false}));
+  }
+  DRIFT_TRY(draft->keep(s.draft_, {}));
+  DRIFT_TRY(s.config_.learner->commit());
+  nodes.clear();
+  const Pos kept = draft->length(s.draft_);
+  const NodeIndex line = static_cast<NodeIndex>(s.tokens_.size()) - kept;  // decided tokens it has not kept
+  for (NodeIndex i = 0; i < line + s.block_ - 1; ++i) {
+    const NodeIndex proposal = i - line;
+    const Token token = proposal < 0 ? s.tokens_[static_cast<std::size_t>(kept + i)] : s.tree_.node(proposal).token;
+    nodes.push_back({s.draft_, token, kept + i, i == 0 ? kPrefix : i - 1, proposal >= -1});
+  }
+  engine::Rows again;
+  DRIFT_TRY(draft->forward(nodes, again));
+  for (std::size_t i = 0; i < s.tree_.size(); ++i)
+    sampler.apply(s.config_.sampler, again.logits_row(i).first(common), s.tree_.mutable_q(static_cast<NodeIndex>(i)));
+  return Status::ok();
 }
 
 }  // namespace drift::decode

@@ -5,7 +5,8 @@
 // In modes that copy, a position where an earlier occurrence of the text's end is found takes what followed there, and the
 // draft does not run for it; it catches up when it is next asked (grow.cpp).
 // The draft's KV of accepted tokens is kept: a token passes through the draft at most once and through the target once.
-// Threads: one. Requires: both engines, recalibrators, suffix memories and choices outlive the sequences.
+// A draft that learns (Mode::kOnlineKd) changes its weights between steps only.
+// Threads: one. Requires: both engines, recalibrators, learners, suffix memories and choices outlive the sequences.
 // Cost per step: at most `draft_tokens` draft forwards and one target forward for all given sequences together.
 #pragma once
 
@@ -19,6 +20,7 @@
 #include "drift/base/rng.hpp"
 #include "drift/base/status.hpp"
 #include "drift/engine/engine.hpp"
+#include "drift/engine/learner.hpp"
 #include "drift/propose/continuation.hpp"
 #include "drift/propose/suffix_memory.hpp"
 #include "drift/recal/recalibrator.hpp"
@@ -33,19 +35,21 @@ enum class Mode {
   kOff,          // plain target
   kStatic,       // the draft as it is
   kDrift,        // the draft, recalibrated
+  kOnlineKd,     // the draft, its weights distilled from the target between steps
   kLookup,       // prompt lookup: what followed in the text itself; no draft runs
   kSuffix,       // that, and the answers given before; no draft runs
   kDraftSuffix,  // as kSuffix where something matches, the draft as it is elsewhere
   kDriftSuffix,  // as kSuffix where something matches, the draft recalibrated elsewhere
 };
 constexpr bool drafts(Mode m) {
-  return m == Mode::kStatic || m == Mode::kDrift || m == Mode::kDraftSuffix || m == Mode::kDriftSuffix;
+  return m == Mode::kStatic || m == Mode::kDrift || m == Mode::kOnlineKd || m == Mode::kDraftSuffix || m == Mode::kDriftSuffix;
 }
 constexpr bool recalibrates(Mode m) { return m == Mode::kDrift || m == Mode::kDriftSuffix; }
 constexpr bool copies(Mode m) {
   return m == Mode::kLookup || m == Mode::kSuffix || m == Mode::kDraftSuffix || m == Mode::kDriftSuffix;
 }
 constexpr bool remembers(Mode m) { return copies(m) && m != Mode::kLookup; }
+constexpr bool learns(Mode m) { return m == Mode::kOnlineKd; }
 
 enum class Ending {
   kRunning,
@@ -62,6 +66,7 @@ struct SequenceConfig {
   int draft_tokens = 3;                     // k per block, 0 .. kMaxDraftTokens (kernels like 3 or 7: 4 or 8 rows to verify)
   std::int64_t max_tokens = -1;             // to emit; -1: until an end token or the context's end
   recal::Recalibrator* recal = nullptr;     // modes that recalibrate; may be shared by sequences of one stepper
+  engine::Learner* learner = nullptr;       // modes that learn: it trains this stepper's draft; may be shared likewise
   propose::CopyConfig copy;                 // modes that copy
   propose::SuffixMemory* suffix = nullptr;  // modes that remember; may be shared by sequences of one stepper
   Choices* choices = nullptr;               // required

@@ -52,6 +52,9 @@ struct Stepper::Impl {
   spec::Distribution dist;
   propose::Continuations found;
   std::vector<recal::Recalibrator*> to_commit;
+  std::vector<engine::Learner*> learning;
+  std::vector<Token> lesson_text;
+  std::vector<const float*> lesson_rows;
 
   Impl(engine::Engine& t, engine::Engine* d);
 
@@ -74,12 +77,15 @@ struct Stepper::Impl {
   void judge(Sequence& s, trace::StepEvent& event);
   Status keep(Sequence& s);
   Status learn(Sequence& s, trace::StepEvent& event);
+  Status teach_draft(const Sequence& s, std::size_t taught);
+  Status commit_drafts(std::vector<trace::StepEvent>& events);
   Status forget(Status why);
   void commit(std::vector<trace::StepEvent>& events);
   void emit(Sequence& s, trace::StepEvent& event);
   void emit_margins(const Sequence& s, trace::StepEvent& event);
   void target_distribution(const Sequence& s, NodeIndex node, spec::Distribution& out);
   void spoil_q(Sequence& s);
+  Status spoil_weights(Sequence& s);
   std::span<const float> target_row(const Sequence& s, NodeIndex node) const {
     return rows.logits_row(s.first_row_ + static_cast<std::size_t>(node + 1));
   }

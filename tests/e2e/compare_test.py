@@ -2,11 +2,12 @@
 
 import json
 import os
+import shutil
 import signal
 import time
 
 import program
-from program import ProgramTest, model, read, shell, start
+from program import ProgramTest, drift, model, pair, read, shell, start
 
 ROWS = [
     {"id": "a", "domain": "general", "kind": "instruction", "prompt": "Name three colours.", "split": "eval"},
@@ -15,11 +16,11 @@ ROWS = [
     {"id": "d", "domain": "law", "kind": "prefix", "prompt": "unused", "split": "tune"},
 ]
 TOP_FIELDS = set("""schema schema_minor drift_version partial runs_done runs_planned machine load_average_before load_average_after load_s wall_s
-    target draft vocab context sampler settings reference noise cost_curve modelled_at segments modes prompts""".split())
+    target draft more_drafts vocab context sampler settings reference noise cost_curve modelled_at segments modes prompts""".split())
 MODE_FIELDS = set("""label mode settings tokens steps drafted accepted accepted_bank copied accepted_copied acceptance acceptance_conditional
     mean_accepted_per_block time_ms tokens_per_s per_position accepted_histogram mean_length predicted_accepted speedup speedup_median
-    distinct_4 repeat_32 trigram_seen speedup_quartiles modelled_speedup step_ms_p50 step_ms_p99 overhead_fraction overhead_ns step_ns bank_entries bank_bytes
-    suffix_tokens suffix_bytes
+    distinct_4 repeat_32 trigram_seen speedup_quartiles modelled_speedup step_ms_p50 step_ms_p99 step_ms_max overhead_fraction overhead_ns step_ns bank_entries bank_bytes
+    draft draft_engine learner suffix_tokens suffix_bytes
     diverged_prompts max_divergence_margin allowed_divergence_margin divergence_beyond_margin domains segments curve""".split())
 
 
@@ -44,6 +45,9 @@ class Refusals(ProgramTest):
         base = ("compare", "-m", "x", "-md", "x", "--prompts", prompts)
         self.refused(["no mode 'fast'"], *base, "--modes", "off,fast")
         self.refused(["lambda in mode 'drift' is 'nan'"], *base, "--modes", "off,drift:lambda=nan")
+        self.refused(["'lr' belongs to online-kd"], *base, "--modes", "off,drift:lr=0.1")
+        self.refused(["--bank", "mode 'law' has another"], *base, "--bank", "y", "--modes", "off,law=drift:model-draft=z")
+        self.refused(["--draft-engine is 'fast'", "llama or torch"], *base, "--draft-engine", "fast")
         self.refused(["-n is '0'"], *base, "-n", "0")
         self.refused(["does not exist"], *base, "--json", self.path("no/such/out.json"))
         self.refused(["needs a draft"], "compare", "-m", "x", "--prompts", prompts)
@@ -129,6 +133,65 @@ class Comparisons(ProgramTest):
         _, out = self.compare("--temp", "0.8", "--modes", "off,static:judge=rejection")
         self.assertIsNone(out["modes"][1]["diverged_prompts"])
         self.assertEqual(out["modes"][0]["diverged_prompts"], 0)
+
+    def test_a_draft_that_learns(self):
+        target, draft = pair()
+        prompts = self.path("p.jsonl", lines(ROWS[1:3]))
+        run = ("compare", "-m", target, "-md", draft, "--prompts", prompts, "-n", "12")
+        too_small = ("--modes", "online-kd:every=300")
+        if "needs LibTorch" in drift(*run, *too_small).stderr:
+            for wanted in (("--modes", "online-kd"), ("--draft-engine", "torch")):
+                self.refused(["needs LibTorch", "-DDRIFT_WITH_TORCH=ON", "libtorch-dev"], *run, *wanted)
+            return
+        self.refused(["mode 'online-kd'", "buffer", "at least"], *run, *too_small)
+        out = self.path("out.json")
+        done = self.worked(*run, "--json", out, "--draft-engine", "torch", "--modes",
+                           "off,static,drift,kd=online-kd:lr=1e-4,every=4,buffer=16,lora-rank=4")
+        with open(out, encoding="utf-8") as file:
+            modes = json.load(file)["modes"]
+        self.assertEqual([mode["draft_engine"] for mode in modes], [None, "torch", "torch", "torch"])
+        self.assertEqual([mode["learner"] is None for mode in modes], [True, True, True, False])
+        learner = modes[3]["learner"]
+        self.assertGreater(learner["updates"], 1)
+        self.assertGreater(learner["recomputed_tokens"], 0)
+        self.assertGreater(learner["update_ms_max"], 0)
+        self.assertGreaterEqual(modes[3]["step_ms_max"], learner["update_ms_max"])
+        self.assertGreater(modes[3]["overhead_ns"]["commit"], 0)
+        self.assertLess(learner["optimiser_bytes"], learner["weight_bytes"])
+        for mode in modes:
+            self.assertFalse(mode["divergence_beyond_margin"])
+        self.assertGreater(learner["update_fraction"], 0)
+        self.assertLess(learner["update_fraction"], 1)
+        for word in ("kd = online-kd: ", "lr=0.0001", "updates from", "All drafts run in LibTorch"):
+            self.assertIn(word, done.stdout)
+
+    def test_a_mode_with_another_draft(self):
+        target, draft = pair()
+        other = target
+        if target == draft:  # no built-in pair
+            other = self.path("other.gguf")
+            shutil.copy(target, other)
+        link, out = self.path("link.gguf"), self.path("out.json")
+        os.symlink(other, link)
+        run = ("compare", "-m", target, "-md", draft, "--prompts", self.path("p.jsonl", lines(ROWS[1:2])), "-n", "12")
+        done = self.worked(*run, "--json", out, "--modes",
+                           f"off,static,own=static:model-draft={other},again=drift:lambda=0,model-draft={link},own2=static:model-draft={draft}")
+        report = json.loads(read(out))
+        self.assertEqual([mode["draft"] for mode in report["modes"]], [None, 0, 1, 1, 0])
+        self.assertEqual([one["file"] for one in report["more_drafts"]], [other])  # once, whatever its name
+        self.assertEqual(report["modes"][2]["settings"]["model-draft"], other)
+        off, static, own, again, own2 = report["modes"]
+        self.assertGreater(own["acceptance"], 0.5)  # the target as its own draft
+        self.assertGreaterEqual(own["acceptance"], static["acceptance"])
+        self.assertEqual(again["accepted"], own["accepted"])
+        self.assertEqual(own2["accepted"], static["accepted"])
+        for mode in report["modes"]:
+            self.assertFalse(mode["divergence_beyond_margin"])
+        for word in (other, "memory  weights", "step p50"):
+            self.assertIn(word, done.stdout)
+        self.refused(["model-draft in mode 'x'", "no such file"], *run, "--modes", f"off,x=static:model-draft={self.path('none.gguf')}")
+        self.refused(["model-draft in mode 'x'", "GGUF"], *run, "--modes", f"off,x=static:model-draft={self.path('p.jsonl')}")
+        self.refused(["same file"], *run, "--modes", f"off,x=static:model-draft={other}", "--json", link)
 
     def test_the_smallest_context(self):
         done, out = self.compare_rows([{"prompt": "a"}], "-c", "2", "-n", "1", "--modes", "off,static")

@@ -135,10 +135,14 @@ class Tune(TrainTest):
         before = float(re.search(r"before, text held out: ([0-9.]+)", output).group(1))
         return before, float(re.findall(r"held out: (?:kl|loss) ([0-9.]+)", output)[-1])
 
-    def compares(self, *more):
+    def compared(self, *more):
         prompts = self.path("p.jsonl", json.dumps({"id": "1", "domain": "law", "kind": "prefix", "prompt": "Tenant shall"}) + "\n")
-        done = subprocess.run([os.environ["DRIFT_OTHER_PROGRAM"], "compare", "--prompts", prompts, "-n", "16", "-t", "1", "--modes",
-                               "off,static", *more], capture_output=True, encoding="utf-8", timeout=300)
+        modes = () if "--modes" in more else ("--modes", "off,static")
+        return subprocess.run([os.environ["DRIFT_OTHER_PROGRAM"], "compare", "--prompts", prompts, "-n", "16", "-t", "1", *modes, *more],
+                              capture_output=True, encoding="utf-8", timeout=300)
+
+    def compares(self, *more):
+        done = self.compared(*more)
         self.assertEqual(done.returncode, 0, done.stderr)
 
     def test_a_draft_learns_what_its_target_says(self):
@@ -146,6 +150,32 @@ class Tune(TrainTest):
         self.assertLess(after, before / 2)  # the draft never saw law before
         self.assertFalse(os.path.exists(self.path("law.gguf.checkpoint")))
         self.compares("-m", self.target, "-md", self.path("law.gguf"))
+
+    def test_tuned_drafts_stand_beside_the_stock_one(self):
+        self.worked(*self.tune("law.gguf", "-md", self.draft))
+        law, out = self.path("law.gguf"), self.path("out.json")
+        for engine in ("llama", "torch"):
+            # every=1: even one block taught is an update.
+            self.compares("-m", self.target, "-md", self.draft, "--draft-engine", engine, "--json", out, "--modes",
+                          f"off,static,tuned=static:model-draft={law},both=drift:model-draft={law},kd=online-kd:every=1,model-draft={law}")
+            report = json.loads(read(out))
+            off, static, tuned, both, kd = report["modes"]
+            self.assertEqual([mode["draft"] for mode in report["modes"]], [None, 0, 1, 1, 1])
+            self.assertEqual(len(report["more_drafts"]), 1)
+            self.assertNotEqual(report["more_drafts"][0]["content_hash"], report["draft"]["content_hash"])
+            self.assertEqual([mode["draft_engine"] for mode in report["modes"]], [None, engine, engine, engine, "torch"])
+            self.assertGreater(tuned["acceptance"], static["acceptance"])  # the stock draft never saw law
+            self.assertGreater(kd["acceptance"], static["acceptance"])  # it began with the tuned weights
+            self.assertGreater(kd["learner"]["updates"], 0)
+            self.assertGreater(both["bank_entries"], 0)
+            for mode in report["modes"]:
+                self.assertEqual(mode["diverged_prompts"], 0)
+        self.worked(*self.pair("other", more={"vocab": 420}))
+        done = self.compared("-m", self.target, "-md", self.draft, "--modes",
+                             f"off,x=static:model-draft={os.path.join(self.path('other'), 'draft-q8_0.gguf')}")
+        self.assertEqual(done.returncode, 2, done.stderr)
+        for word in ("model-draft in mode 'x'", "vocabular"):
+            self.assertIn(word, done.stderr)
 
     def test_an_adapter(self):
         before, after = self.scores(self.worked(*self.tune("lora.gguf", "-md", self.draft, "--lora", "4")).stdout)
