@@ -195,10 +195,11 @@ TEST(OnlineKd, WeightsChangeAtACommitThatHasEnough) {
 TEST(OnlineKd, ATextGivenInPiecesTeachesWhatItsPiecesTeach) {
   KdConfig config;
   config.every = 6;
+  config.labels = 4;  // few, so that most of the buffer is text
   Rig joined(config), apart(config);
-  const std::vector<Token> all = some_tokens(40, kVocab);
+  const std::vector<Token> all = some_tokens(80, kVocab);
   for (std::size_t piece = 0; piece < 3; ++piece) {
-    const std::vector<Token> text(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(20 + 5 * piece));
+    const std::vector<Token> text(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(60 + 5 * piece));
     const Lesson lesson(text, 2, 20 + piece);
     teach(*joined.kd, lesson.verified);
     Verified renamed = lesson.verified;
