@@ -206,7 +206,7 @@ Status DraftRun::write_samples() {
       config.context = static_cast<int>(options_.length);
       config.max_sequences = static_cast<int>(kSampleRows);
       config.threads = 1;  // a round each: threads of one batch would wait for each other at every layer
-      config.n_batch = config.n_ubatch = static_cast<int>(kRowsAtOnce);
+      config.n_batch = config.n_ubatch = static_cast<int>(kWriteNodesMax);
       config.shared_cells = false;
       DRIFT_ASSIGN(std::unique_ptr<engine::LlamaEngine> writer, engine::LlamaEngine::make(target_, config));
       writers.push_back(std::move(writer));

@@ -98,7 +98,7 @@ Result<LabelledRows> write_rows(engine::Engine& target, const Writing& writing, 
   for (std::int64_t at = 0, step = 1; at < length; at += step) {
     if (!told(at)) return Status(Code::kCancelled, "interrupted while the target writes");
     // As much of the prompts as a batch holds; then token by token.
-    step = at < given ? std::min(given - at, std::max<std::int64_t>(1, kRowsAtOnce / count)) : 1;
+    step = at < given ? std::min(given - at, std::max<std::int64_t>(1, kWriteNodesMax / count)) : 1;
     nodes.clear();
     path.clear();
     for (std::int64_t i = 0; i < step; ++i) path.push_back(static_cast<NodeIndex>(i));

@@ -18,6 +18,8 @@ namespace drift::train {
 torch::Tensor sample_rows(engine::LlamaNet& target, const torch::Tensor& prompts, std::int64_t length,
                           const std::vector<double>& temperatures, std::uint64_t seed);
 
+inline constexpr std::int64_t kWriteNodesMax = 64;  // most nodes of a forward that write_rows asks for, if rows are not more
+
 // Rows that an engine wrote, with what it said at each of their tokens but the last.
 struct LabelledRows {
   torch::Tensor rows;  // int32 [count, length + 1]
@@ -36,9 +38,7 @@ struct Writing {
 // The same in any engine, all rows in one batch; the prompts' own tokens are labelled too. A pure function of engine and `writing`.
 // `told` hears the position reached and returns false to stop.
 // Requires: 1 <= prompt tokens <= length, `count` sequences free. Fails with kCancelled, kLimit (rows longer than the engine's
-// context), and as forward. Memory: kRowsAtOnce rows of logits.
+// context), and as forward. Memory: kWriteNodesMax rows of logits.
 Result<LabelledRows> write_rows(engine::Engine& target, const Writing& writing, const std::function<bool(std::int64_t)>& told);
-
-inline constexpr std::int64_t kRowsAtOnce = 64;  // most nodes of one forward that write_rows asks for, if there are so few rows
 
 }  // namespace drift::train

@@ -64,7 +64,7 @@ torch::Tensor log_p_after(const testing::ToyModel& model, const torch::Tensor& r
 TEST(WriteRows, LabelsWhatItWrites) {
   const testing::ToyModel model = testing::random_model(/*seed=*/3, /*vocab=*/12, /*hidden_width=*/0, /*order=*/3, /*spread=*/4);
   testing::ToyEngine engine(model);
-  for (const std::int64_t given : {std::int64_t{1}, 2 * kRowsAtOnce / kRows + 3}) {
+  for (const std::int64_t given : {std::int64_t{1}, 2 * kWriteNodesMax / kRows + 3}) {
     const Writing writing = some_writing(given, 1e-4);
     auto written = write_rows(engine, writing, kGoOn);
     ASSERT_TRUE(written.is_ok()) << written.status().message();
@@ -75,8 +75,8 @@ TEST(WriteRows, LabelsWhatItWrites) {
         const auto best = log_p_after(model, written->rows[row], i + 1).topk(kTop);
         ASSERT_TRUE(torch::equal(written->labels.tokens[row][i].to(torch::kLong), std::get<1>(best))) << row << " " << i;
         ASSERT_TRUE(torch::allclose(written->labels.log_p[row][i], std::get<0>(best), 0, 1e-5)) << row << " " << i;
-        if (i + 1 >= given)
-          ASSERT_EQ(written->rows[row][i + 1].item<int>(), written->labels.tokens[row][i][0].item<int>()) << row << " " << i;
+        if (i + 1 < given) continue;
+        ASSERT_EQ(written->rows[row][i + 1].item<int>(), written->labels.tokens[row][i][0].item<int>()) << row << " " << i;
       }
     }
   }

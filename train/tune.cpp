@@ -170,7 +170,11 @@ Status Tuning::label() {
     const Clock::time_point start = Clock::now();
     const std::int64_t first = labelled(), count = std::min(kRowsAtOnce, rows_.size(0) - first);
     auto fresh = label_rows(*teacher, rows_.narrow(0, first, count), kLabelTop, [](std::int64_t) { return !cli::interrupted(); });
-    if (fresh.status().code() == Code::kCancelled) DRIFT_TRY(keep({}));
+    if (fresh.status().code() == Code::kCancelled) {
+      DRIFT_TRY(keep({}));
+      return {Code::kCancelled, fmt::format("interrupted after {} of {} windows were labelled; the same command goes on",
+                                            labelled(), rows_.size(0))};
+    }
     if (!fresh.is_ok()) return fresh.status();
     labels_ = labels_ ? Labels{torch::cat({labels_->tokens, fresh->tokens}), torch::cat({labels_->log_p, fresh->log_p})} : *fresh;
     label_seconds_ += seconds_since(start);

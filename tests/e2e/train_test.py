@@ -258,14 +258,14 @@ class Draft(OnAToyPair):
         self.assertGreater(len(self.matches(output)), 3)
 
     def test_refusals(self):
-        base = ["draft", "-m", self.target, "--text", self.law, "--out", self.path("x.gguf")]
+        base = ["draft", "-m", self.target, "--text", self.law, "--out", self.path("x.gguf"), "--window", "32"]
         self.refused(["--time-budget", "--steps-samples"], *base)
         self.refused(["give both"], *base, "--steps-training", "5")
         self.refused(["exclude each other"], *base, "--steps-training", "5", "--time-budget", "1")
         self.refused(["'q3'", "q8_0"], *base, "--time-budget", "1", "--type", "q3")
         self.refused(["multiples of 32", "f16"], *base, "--time-budget", "1", "--width", "48")
         self.refused(["heads"], *base, "--time-budget", "1", "--width", "64", "--heads", "5")
-        self.refused(["--window 200", "128"], *base, "--time-budget", "1", "--window", "200")
+        self.refused(["--window 200", "128"], *self.make("x.gguf", {"window": 200}))
         self.refused(["nowhere.gguf"], *self.make("x.gguf", {"model": self.path("nowhere.gguf")}))
         self.refused(["law.txt"], *self.make("x.gguf", {"model": self.law}))
         self.refused(["nowhere.txt"], *self.make("x.gguf", {"text": self.path("nowhere.txt")}))
