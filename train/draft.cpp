@@ -29,7 +29,8 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-constexpr double kShareSamples = 0.5;     // of the time; training gets what is left
+// Of the time; distillation gets what is left. Samples are dear and the draft soon knows them by heart, so they get most.
+constexpr double kShareSamples = 0.6, kShareText = 0.15;
 constexpr std::int64_t kSampleRows = 16;  // texts of a round, decoded together
 constexpr std::int64_t kHeldOutRounds = 2;
 constexpr std::int64_t kRoundsMax = 4'096;
@@ -38,8 +39,9 @@ constexpr std::int64_t kTop = 20;  // tokens in a label
 constexpr std::int64_t kOpeningTokens[] = {16, 32, 48};
 constexpr double kTemperatures[] = {0.3, 0.7, 0.7, 1.0};
 constexpr double kShareLabels = 0.7, kShareBest = 0.3;  // of the loss
-constexpr int kEvaluations = 16;
-constexpr std::uint64_t kSeedWeights = 0, kSeedOpenings = 1, kSeedSamples = 2, kSeedOrder = 3, kSeedShortlist = 4, kSeedNoise = 5;
+constexpr int kTextEvaluations = 4, kDistilEvaluations = 12;
+constexpr std::uint64_t kSeedWeights = 0, kSeedOpenings = 1, kSeedSamples = 2, kSeedText = 3, kSeedTextLists = 4, kSeedOrder = 5,
+                        kSeedLists = 6, kSeedNoise = 7;
 constexpr std::uint64_t kSeedStride = 1'000'000;  // between the uses above: rounds and steps take several seeds in a row
 
 // What write_gguf would refuse once all is done.
@@ -58,20 +60,26 @@ class DraftRun {
   Status prepare();
   Status resume();
   Status write_samples();
-  Status train();
+  void begin_with_targets_embedding();
+  Status learn_text();
+  Status distil();
   Status write();
 
  private:
   bool by_time() const { return options_.minutes > 0; }
   std::uint64_t seed(std::uint64_t use) const { return (options_.seed * 100 + use) * kSeedStride; }
+  double total_seconds() const { return options_.minutes * 60; }
   std::int64_t vocab() const { return options_.shape.vocab; }
+  std::int64_t learnt_steps() const { return text_state_.step + distil_state_.step; }
   std::int64_t label_top() const { return std::min(kTop, vocab()); }
 
   Status keep(const NamedTensors& best) const;
   torch::Tensor openings(std::int64_t round);
   Writing writing(std::int64_t round);
-  void begin_with_targets_embedding();
-  torch::Tensor loss(const torch::Tensor& log_q, const Labels& labels) const;
+  void choose_shortlist(const torch::Tensor& labelled, std::uint64_t use, std::int64_t step);
+  torch::Tensor log_q(const torch::Tensor& inputs, const torch::Tensor& tokens);
+  static torch::Tensor loss(const torch::Tensor& log_q, const Labels& labels);
+  Status run(Stage stage, StageState& state);
   Evaluation evaluate(int workers);
 
   DraftOptions options_;
@@ -89,7 +97,7 @@ class DraftRun {
   std::optional<Shortlist> shortlist_;  // of the step under way
   engine::LlamaNet draft_{nullptr};
   std::optional<Optimiser> optimiser_;
-  StageState samples_state_, training_state_;
+  StageState samples_state_, text_state_, distil_state_;
   NamedTensors best_;
 };
 
@@ -127,7 +135,9 @@ Status DraftRun::prepare() {
              {"shortlist", options_.shortlist},
              {"rates", {{"muon", options_.rates.muon}, {"adam", options_.rates.adam}}},
              {"seed", options_.seed},
-             {"steps", by_time() ? json("by the clock") : json{{"samples", options_.rounds}, {"training", options_.steps}}}};
+             {"steps",
+              by_time() ? json("by the clock")
+                        : json{{"samples", options_.rounds}, {"text", options_.text_steps}, {"distil", options_.distil_steps}}}};
   draft_ = engine::LlamaNet(shape);
   draft_->init_weights(seed(kSeedWeights));
   optimiser_.emplace(draft_, options_.rates);
@@ -141,7 +151,8 @@ Status DraftRun::resume() {
   DRIFT_ASSIGN(const Checkpoint checkpoint, read_checkpoint(checkpoint_path_));
   DRIFT_TRY(check_recipe(checkpoint_path_, checkpoint, recipe_));
   DRIFT_ASSIGN(samples_state_, StageState::from(checkpoint.facts.value("samples", json())));
-  DRIFT_ASSIGN(training_state_, StageState::from(checkpoint.facts.value("training", json())));
+  DRIFT_ASSIGN(text_state_, StageState::from(checkpoint.facts.value("text", json())));
+  DRIFT_ASSIGN(distil_state_, StageState::from(checkpoint.facts.value("distil", json())));
   const std::int64_t length = options_.length, top = label_top();
   for (std::int64_t round = 0; round < samples_state_.step; ++round) {
     LabelledRows rows{torch::empty({kSampleRows, length + 1}, torch::kInt),
@@ -151,21 +162,23 @@ Status DraftRun::resume() {
     DRIFT_TRY(checkpoint.restore(fmt::format("samples.{}.log_p", round), rows.labels.log_p));
     sampled_.push_back(std::move(rows));
   }
-  if (training_state_.step > 0) DRIFT_TRY(restore_training(checkpoint, draft_, *optimiser_, training_state_.step, best_));
-  cli::write_out(fmt::format("going on: {} rounds of samples, {} steps\n", samples_state_.step, training_state_.step));
+  if (learnt_steps() > 0) DRIFT_TRY(restore_training(checkpoint, draft_, *optimiser_, learnt_steps(), best_));
+  cli::write_out(fmt::format("going on: {} rounds of samples, {} steps on text, distillation {}\n", samples_state_.step,
+                             text_state_.step, distil_state_.step));
   return Status::ok();
 }
 
 Status DraftRun::keep(const NamedTensors& best) const {
   // Before the first step the weights follow from the samples.
   NamedTensors all;
-  if (training_state_.step > 0) all = training_tensors(draft_, *optimiser_, best);
+  if (learnt_steps() > 0) all = training_tensors(draft_, *optimiser_, best);
   for (std::size_t round = 0; round < sampled_.size(); ++round) {
     all.emplace_back(fmt::format("samples.{}.rows", round), sampled_[round].rows);
     all.emplace_back(fmt::format("samples.{}.tokens", round), sampled_[round].labels.tokens);
     all.emplace_back(fmt::format("samples.{}.log_p", round), sampled_[round].labels.log_p);
   }
-  const json facts = {{"recipe", recipe_}, {"samples", samples_state_.json()}, {"training", training_state_.json()}};
+  const json facts = {
+      {"recipe", recipe_}, {"samples", samples_state_.json()}, {"text", text_state_.json()}, {"distil", distil_state_.json()}};
   return write_checkpoint(checkpoint_path_, facts, all);
 }
 
@@ -222,7 +235,7 @@ Status DraftRun::write_samples() {
       for (auto& round : fresh) sampled_.push_back(std::move(*round).value());
       return Status::ok();
     };
-    rounds.budget = by_time() ? Budget{.seconds = kShareSamples * options_.minutes * 60} : Budget{.steps = options_.rounds};
+    rounds.budget = by_time() ? Budget{.seconds = kShareSamples * total_seconds()} : Budget{.steps = options_.rounds};
     rounds.least = kHeldOutRounds + 1;  // one to learn from
     rounds.most = kRoundsMax;
     rounds.texts = kSampleRows, rounds.tokens = kSampleRows * options_.length;
@@ -246,19 +259,20 @@ void DraftRun::begin_with_targets_embedding() {
   torch::Tensor counts = torch::zeros({vocab()}, torch::kDouble);
   counts.index_add_(0, all_.labels.tokens.flatten().to(torch::kLong), all_.labels.log_p.flatten().to(torch::kDouble).exp());
   by_count_ = std::get<1>(counts.sort(/*stable=*/true, /*dim=*/0, /*descending=*/true));
-  if (training_state_.step > 0) return;
+  const engine::GgufEmbedding embedding = *std::exchange(embedding_, std::nullopt);
+  if (learnt_steps() > 0) return;
   const torch::NoGradGuard no_grad;
   const NarrowEmbedding narrow =
-      narrow_embedding(embedding_->weight, counts.to(torch::kFloat), options_.shape.width, seed(kSeedNoise));
+      narrow_embedding(embedding.weight, counts.to(torch::kFloat), options_.shape.width, seed(kSeedNoise));
   draft_->token_embd->weight.copy_(narrow.weight);
   draft_->output_norm->weight.fill_(narrow.gain);
   cli::write_out(fmt::format("embedding: {} of the target's {} dimensions hold {:.0f} % of its variance\n",
-                             std::min(options_.shape.width - 1, embedding_->weight.size(1)), embedding_->weight.size(1),
+                             std::min(options_.shape.width - 1, embedding.weight.size(1)), embedding.weight.size(1),
                              100 * narrow.kept));
 }
 
 // From log-probabilities of the labelled tokens; the first of them is the target's best.
-torch::Tensor DraftRun::loss(const torch::Tensor& log_q, const Labels& labels) const {
+torch::Tensor DraftRun::loss(const torch::Tensor& log_q, const Labels& labels) {
   return kShareLabels * labelled_kl(log_q, labels) - kShareBest * log_q.select(-1, 0).mean();
 }
 
@@ -283,40 +297,73 @@ Evaluation DraftRun::evaluate(int workers) {
   return {at(0), {{"loss", at(0)}, {"kl", at(1)}, {"match", at(2)}, {"overlap", at(3)}}};
 }
 
-Status DraftRun::train() {
-  begin_with_targets_embedding();
-  embedding_.reset();
-  const std::int64_t held_out = kHeldOutRounds * kSampleRows;
-  Shuffled order(seed(kSeedOrder), static_cast<std::size_t>(all_.rows.size(0) - held_out));
-  Stage stage;
-  stage.name = "training";
+void DraftRun::choose_shortlist(const torch::Tensor& labelled, std::uint64_t use, std::int64_t step) {
+  if (options_.shortlist >= vocab()) return;
+  shortlist_ = make_shortlist(labelled, by_count_, options_.shortlist, seed(use) + static_cast<std::uint64_t>(step));
+}
+
+// The draft's log-probabilities of `tokens` [rows, length, n], int64, after each input; over the step's shortlist if there is one.
+torch::Tensor DraftRun::log_q(const torch::Tensor& inputs, const torch::Tensor& tokens) {
+  const torch::Tensor hidden = draft_->hidden_states(inputs);
+  return shortlist_ ? log_probabilities(draft_, hidden, tokens, *shortlist_) : log_probabilities(draft_, hidden, tokens);
+}
+
+Status DraftRun::run(Stage stage, StageState& state) {
   stage.net = draft_;
   stage.optimiser = &*optimiser_;
   stage.workers = static_cast<int>(std::min<std::int64_t>(options_.threads, options_.rows));
+  return run_stage(stage, state, std::exchange(best_, {}), options_.keep_seconds,
+                   [this](const NamedTensors& best) { return keep(best); });
+}
+
+// Next tokens of the text: far more of them than of samples, and they cost the target nothing.
+Status DraftRun::learn_text() {
+  if (!by_time() && options_.text_steps == 0) return Status::ok();
+  Windows windows({&stream_}, options_.length, seed(kSeedText));
+  const torch::Tensor held_out = held_out_windows(stream_, options_.length, kHeldOutRounds * kSampleRows);
+  Stage stage;
+  stage.name = "text";
+  stage.rows = [&](std::int64_t step) {
+    const torch::Tensor rows = windows.take(static_cast<std::uint64_t>(step * options_.rows), options_.rows);
+    choose_shortlist(rows.narrow(1, 1, options_.length), kSeedTextLists, step);
+    return rows;
+  };
+  stage.loss = [this](const torch::Tensor& rows) {
+    return -log_q(rows.narrow(1, 0, options_.length), rows.narrow(1, 1, options_.length).unsqueeze(-1)).mean();
+  };
+  stage.evaluations = kTextEvaluations;
+  stage.evaluate = [&] {
+    const double loss = held_out_loss(draft_, held_out, options_.threads);
+    return Evaluation{loss, {{"loss", loss}}};
+  };
+  stage.budget = by_time() ? Budget{.seconds = kShareText * total_seconds()} : Budget{.steps = options_.text_steps};
+  return run(std::move(stage), text_state_);
+}
+
+Status DraftRun::distil() {
+  const std::int64_t held_out = kHeldOutRounds * kSampleRows;
+  Shuffled order(seed(kSeedOrder), static_cast<std::size_t>(all_.rows.size(0) - held_out));
+  Stage stage;
+  stage.name = "distil";
   stage.rows = [&](std::int64_t step) {
     std::vector<std::int64_t> chosen;
-    for (std::int64_t i = 0; i < options_.rows; ++i)
-      chosen.push_back(held_out +
-                       static_cast<std::int64_t>(order.at(static_cast<std::uint64_t>(step * options_.rows + i)).index));
+    for (std::int64_t i = 0; i < options_.rows; ++i) {
+      const std::size_t at = order.at(static_cast<std::uint64_t>(step * options_.rows + i)).index;
+      chosen.push_back(held_out + static_cast<std::int64_t>(at));
+    }
     const torch::Tensor at = torch::tensor(chosen, torch::kLong);
-    if (options_.shortlist < vocab())
-      shortlist_ = make_shortlist(all_.labels.tokens.index_select(0, at), by_count_, options_.shortlist,
-                                  seed(kSeedShortlist) + static_cast<std::uint64_t>(step));
+    choose_shortlist(all_.labels.tokens.index_select(0, at), kSeedLists, step);
     return torch::cat({at.unsqueeze(1), all_.rows.index_select(0, at)}, 1);  // numbered
   };
   stage.loss = [this](const torch::Tensor& share) {
     const Labels labels = all_.labels.of(share.select(1, 0));
-    const torch::Tensor hidden = draft_->hidden_states(share.narrow(1, 1, options_.length));
-    const torch::Tensor tokens = labels.tokens.to(torch::kLong);
-    return loss(shortlist_ ? log_probabilities(draft_, hidden, tokens, *shortlist_) : log_probabilities(draft_, hidden, tokens),
-                labels);
+    return loss(log_q(share.narrow(1, 1, options_.length), labels.tokens.to(torch::kLong)), labels);
   };
-  stage.evaluations = kEvaluations;
-  stage.evaluate = [this, &stage] { return evaluate(stage.workers); };
-  stage.budget = by_time() ? Budget{.seconds = std::max(1.0, options_.minutes * 60 - samples_state_.seconds)}
-                           : Budget{.steps = options_.steps};
-  return run_stage(stage, training_state_, std::move(best_), options_.keep_seconds,
-                   [this](const NamedTensors& best) { return keep(best); });
+  stage.evaluations = kDistilEvaluations;
+  stage.evaluate = [this] { return evaluate(options_.threads); };
+  stage.budget = by_time() ? Budget{.seconds = std::max(1.0, total_seconds() - samples_state_.seconds - text_state_.seconds)}
+                           : Budget{.steps = options_.distil_steps};
+  return run(std::move(stage), distil_state_);
 }
 
 Status DraftRun::write() {
@@ -345,7 +392,9 @@ Status make_draft(DraftOptions options) {
   DRIFT_TRY(run.prepare());
   DRIFT_TRY(run.resume());
   DRIFT_TRY(run.write_samples());
-  DRIFT_TRY(run.train());
+  run.begin_with_targets_embedding();
+  DRIFT_TRY(run.learn_text());
+  DRIFT_TRY(run.distil());
   return run.write();
 }
 

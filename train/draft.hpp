@@ -1,7 +1,7 @@
 // draft.hpp - makes a small draft for a target that is there already, whatever its vocabulary.
 //
 // Stages: samples (the target, in llama.cpp and quantised as it will judge, continues openings of a general text and says at each
-// token what may follow), training (the draft learns that). The draft's tokenizer is the target's; its embedding begins as the
+// token what may follow), text (the draft learns the text itself), distil (it learns what the target said). The draft's tokenizer is the target's; its embedding begins as the
 // target's in fewer dimensions; where the vocabulary is wide, a step computes the logits of a shortlist.
 // Threads: one call at a time per OUT. Memory: the target; 16 bytes a parameter of the draft; 160 bytes a token of samples.
 #pragma once
@@ -26,7 +26,7 @@ struct DraftOptions {
   std::int64_t shortlist = 8'192;  // tokens a step computes the logits of, if the vocabulary is larger
   double minutes = 0;              // in all; 0: by steps
   std::int64_t rounds = 0;         // of samples
-  std::int64_t steps = 0;
+  std::int64_t text_steps = 0, distil_steps = 0;
   std::uint64_t seed = 1;
   int threads = 2;
   double keep_seconds = 60;

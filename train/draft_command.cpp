@@ -14,11 +14,11 @@ namespace {
 
 // Either a time or both numbers of steps.
 Status check_budget(const DraftOptions& options) {
-  const bool by_steps = options.rounds > 0 || options.steps > 0;
+  const bool by_steps = options.rounds > 0 || options.text_steps > 0 || options.distil_steps > 0;
   if (options.minutes > 0 && by_steps) return {Code::kInvalid, "--time-budget and --steps-... exclude each other"};
-  if (options.minutes > 0 || (options.rounds > 0 && options.steps > 0)) return Status::ok();
-  return {Code::kInvalid, by_steps ? "--steps-samples and --steps-training go together: give both"
-                                   : "say how long to train: --time-budget MINUTES, or --steps-samples and --steps-training"};
+  if (options.minutes > 0 || (options.rounds > 0 && options.distil_steps > 0)) return Status::ok();
+  return {Code::kInvalid, by_steps ? "--steps-samples and --steps-distil go together: give both"
+                                   : "say how long to train: --time-budget MINUTES, or --steps-samples and --steps-distil"};
 }
 
 }  // namespace
@@ -33,9 +33,11 @@ void add_draft_command(CLI::App& app, int& exit_code) {
       ->required();
   cli::add_text(*command, "--out", "FILE", "the draft: a .gguf file; FILE.checkpoint beside it until it is done", options->out)
       ->required();
-  add_real(*command, "--time-budget", 0, 10'000, true, "minutes in all, half of them for samples", options->minutes);
+  add_real(*command, "--time-budget", 0, 10'000, true, "minutes in all, shared out over the stages", options->minutes);
   add_whole(*command, "--steps-samples", 0, 4'096, "or: rounds of 16 texts that the target writes", options->rounds);
-  add_whole(*command, "--steps-training", 0, 10'000'000, "steps of the draft on what the target said there", options->steps);
+  add_whole(*command, "--steps-text", 0, 10'000'000, "steps of the draft on the text itself", options->text_steps);
+  add_whole(*command, "--steps-distil", 0, 10'000'000, "steps of the draft on what the target said in its texts",
+            options->distil_steps);
   add_shape_options(*command, "", "", options->shape);
   add_whole(*command, "--window", 16, 4'096, "tokens of a text that the target writes", options->length);
   add_whole(*command, "--rows", 1, 1'024, "texts a step", options->rows);

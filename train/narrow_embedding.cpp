@@ -13,10 +13,11 @@ namespace drift::train {
 namespace {
 
 constexpr double kCountPower = 0.75, kCountFloor = 0.5;
-constexpr double kSize = 0.1;            // root mean square of the result
-constexpr double kLogitDeviation = 2.0;  // at the beginning
-constexpr double kNoise = 0.01;          // deviation of dimensions without a component
-constexpr double kLogCountMax = 3.0;     // deviations: rarer or more frequent than that is the same
+constexpr double kSize = 0.1;  // root mean square of the result
+// Of logits at the beginning. The state of a token begins as its own embedding, so a larger one would say each token again.
+constexpr double kLogitDeviation = 0.5;
+constexpr double kNoise = 0.01;       // deviation of dimensions without a component
+constexpr double kLogCountMax = 3.0;  // deviations: rarer or more frequent than that is the same
 constexpr std::int64_t kRowsAtOnce = 8'192;
 
 // Calls f(first row, rows in float64) over all rows of a tall matrix.

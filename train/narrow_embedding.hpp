@@ -20,7 +20,7 @@ struct NarrowEmbedding {
 // Of `wide`, float32 [vocab, wide width]. Tokens count by (counts + 1/2)^0.75, counts float32 [vocab]. All dimensions but the last
 // are principal components, each divided by the square root of its deviation (halfway to white: the first few would drown the
 // others); the last is the standardised log of the count, which a bias would hold. Elements have a root mean square of 0.1, and the
-// gain makes a hidden state that knows nothing give logits of a deviation of 2.
+// gain makes a hidden state that knows nothing give logits of a deviation of 1/2.
 // Dimensions that `wide` cannot fill are small noise of the seed. Requires: width >= 2.
 NarrowEmbedding narrow_embedding(const torch::Tensor& wide, const torch::Tensor& counts, std::int64_t width, std::uint64_t seed);
 

@@ -207,7 +207,7 @@ class Tune(OnAToyPair):
 class Draft(OnAToyPair):
     """A new draft for the toy pair's target: 5 rounds of samples, a shortlist of a quarter of the vocabulary."""
 
-    STEPS = {"steps-samples": 5, "steps-training": 90, "window": 32, "rows": 8, "width": 32, "layers": 1, "heads": 1, "ffn": 64,
+    STEPS = {"steps-samples": 5, "steps-text": 30, "steps-distil": 60, "window": 32, "rows": 8, "width": 32, "layers": 1, "heads": 1, "ffn": 64,
              "shortlist": 100, "threads": 1, "keep-seconds": 0, "rate-adam": 0.01}
 
     def make(self, out, more=()):
@@ -226,7 +226,7 @@ class Draft(OnAToyPair):
         self.assertFalse(os.path.exists(self.path("new.gguf.checkpoint")))
         self.compares("-m", self.target, "-md", self.path("new.gguf"))
         for kind in ("f16", "q4_0"):
-            self.worked(*self.make(kind + ".gguf", {"type": kind, "steps-training": 1}))
+            self.worked(*self.make(kind + ".gguf", {"type": kind, "steps-text": 0, "steps-distil": 1}))
             self.compares("-m", self.target, "-md", self.path(kind + ".gguf"))
         sizes = [os.path.getsize(self.path(name + ".gguf")) for name in ("q4_0", "new", "f16")]
         self.assertEqual(sizes, sorted(set(sizes)))
@@ -242,7 +242,7 @@ class Draft(OnAToyPair):
     def test_interrupted_it_keeps_what_it_has(self):
         long = {"steps-samples": 4000}
         self.interrupted("x.gguf", *self.make("x.gguf", long))
-        self.interrupted("y.gguf", *self.make("y.gguf", {"steps-training": 100_000}))
+        self.interrupted("y.gguf", *self.make("y.gguf", {"steps-distil": 100_000}))
         self.refused(["another recipe", "seed"], *self.make("x.gguf", {**long, "seed": 2}))
         self.refused(["another recipe", "shape"], *self.make("x.gguf", {**long, "ffn": 96}))
         with open(self.path("x.gguf.checkpoint"), "r+b") as file:
@@ -260,8 +260,8 @@ class Draft(OnAToyPair):
     def test_refusals(self):
         base = ["draft", "-m", self.target, "--text", self.law, "--out", self.path("x.gguf"), "--window", "32"]
         self.refused(["--time-budget", "--steps-samples"], *base)
-        self.refused(["give both"], *base, "--steps-training", "5")
-        self.refused(["exclude each other"], *base, "--steps-training", "5", "--time-budget", "1")
+        self.refused(["give both"], *base, "--steps-distil", "5")
+        self.refused(["exclude each other"], *base, "--steps-distil", "5", "--time-budget", "1")
         self.refused(["'q3'", "q8_0"], *base, "--time-budget", "1", "--type", "q3")
         self.refused(["multiples of 32", "f16"], *base, "--time-budget", "1", "--width", "48")
         self.refused(["heads"], *base, "--time-budget", "1", "--width", "64", "--heads", "5")
