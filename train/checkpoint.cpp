@@ -72,6 +72,13 @@ Result<torch::Tensor> read_tensor(const std::string& path, const std::string& na
   return tensor;
 }
 
+// The first key in which two recipes differ.
+std::string first_difference(const json& ours, const json& theirs) {
+  for (const auto& [key, value] : ours.items())
+    if (!theirs.contains(key) || theirs[key] != value) return key;
+  return "an option this program does not know";
+}
+
 }  // namespace
 
 Status Checkpoint::restore(const std::string& name, torch::Tensor out) const {
@@ -145,6 +152,15 @@ Result<Checkpoint> read_checkpoint(const std::string& path) {
     out.tensors.emplace(name, std::move(tensor));
   }
   return out;
+}
+
+Status check_recipe(const std::string& path, const Checkpoint& checkpoint, const json& recipe) {
+  const json theirs = checkpoint.facts.value("recipe", json::object());
+  if (theirs == recipe) return Status::ok();
+  return {Code::kForeign,
+          fmt::format("{} was made with another recipe (they differ in: {}); give the same options, models and texts, another "
+                      "--out, or --fresh to start anew",
+                      path, first_difference(recipe, theirs))};
 }
 
 void remove_halves(const std::string& path) {

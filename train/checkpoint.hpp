@@ -31,6 +31,10 @@ Status write_checkpoint(const std::string& path, const nlohmann::json& facts, co
 // Fails with kNotFound, kIo, kCorrupt, kForeign (another version of this format), kCancelled.
 Result<Checkpoint> read_checkpoint(const std::string& path);
 
+// Whether what a run depends on, `recipe`, is what the checkpoint's facts hold under "recipe".
+// Fails with kForeign, naming the first difference.
+Status check_recipe(const std::string& path, const Checkpoint& checkpoint, const nlohmann::json& recipe);
+
 // Removes what runs that were killed while they wrote `path` left beside it. Requires: nobody writes there now.
 void remove_halves(const std::string& path);
 

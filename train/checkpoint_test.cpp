@@ -46,6 +46,17 @@ TEST_F(CheckpointFile, GivesBackWhatWasKept) {
   EXPECT_EQ(read->restore("b", a).code(), Code::kCorrupt);
 }
 
+TEST_F(CheckpointFile, ARecipeOfAnotherRunIsRefusedByName) {
+  Checkpoint checkpoint;
+  checkpoint.facts = {{"recipe", {{"seed", 1}, {"rows", 8}}}};
+  EXPECT_TRUE(check_recipe(path_, checkpoint, {{"rows", 8}, {"seed", 1}}).is_ok());
+  const Status other = check_recipe(path_, checkpoint, {{"rows", 8}, {"seed", 2}});
+  EXPECT_EQ(other.code(), Code::kForeign);
+  EXPECT_NE(other.message().find("seed"), std::string::npos) << other.message();
+  EXPECT_EQ(check_recipe(path_, checkpoint, {{"rows", 8}}).code(), Code::kForeign);
+  EXPECT_EQ(check_recipe(path_, Checkpoint{nlohmann::json::object(), {}}, {{"rows", 8}}).code(), Code::kForeign);
+}
+
 TEST_F(CheckpointFile, EveryCutAndEveryFlippedByteIsRefused) {
   const std::string whole = bytes();
   for (std::size_t size = 0; size < whole.size(); size += 3) {

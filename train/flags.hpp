@@ -13,6 +13,8 @@
 #include "cli/numbers.hpp"
 #include "cli/options.hpp"
 #include "drift/base/status.hpp"
+#include "engines/torch/shape.hpp"
+#include "train/optimiser.hpp"
 
 namespace drift::train {
 
@@ -34,6 +36,20 @@ inline CLI::Option* add_real(CLI::App& app, const std::string& flag, double low,
 inline CLI::Option* add_whole(CLI::App& app, const std::string& flag, std::int64_t low, std::int64_t high,
                               const std::string& help, std::int64_t& out) {
   return cli::add_int(app, flag, low, high, fmt::format("{} [{}]", help, out), [&out](std::int64_t value) { out = value; });
+}
+
+// --PREFIXwidth, -layers, -heads, -ffn; `whose` begins what --help says of each.
+inline void add_shape_options(CLI::App& app, const std::string& prefix, const std::string& whose, engine::ModelShape& shape) {
+  add_whole(app, "--" + prefix + "width", 32, 4'096, whose + "width of a hidden state", shape.width);
+  add_whole(app, "--" + prefix + "layers", 1, 64, whose + "layers", shape.layers);
+  add_whole(app, "--" + prefix + "heads", 1, 64, whose + "attention heads", shape.heads);
+  add_whole(app, "--" + prefix + "ffn", 32, 16'384, whose + "width of the feed-forward part", shape.ffn);
+}
+
+// --rate-muon, --rate-adam
+inline void add_rate_options(CLI::App& app, Rates& rates) {
+  add_real(app, "--rate-muon", 0, 1, true, fmt::format("learning rate of matrices [{}]", rates.muon), rates.muon);
+  add_real(app, "--rate-adam", 0, 1, true, fmt::format("learning rate of embeddings and norms [{}]", rates.adam), rates.adam);
 }
 
 // --seed, --threads, --keep-seconds, --fresh

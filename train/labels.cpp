@@ -27,19 +27,28 @@ Status label_row(engine::Engine& target, SeqId seq, const std::int64_t* row, std
                        .wants_row = true});
     }
     DRIFT_TRY(target.forward(nodes, out));
-    for (std::size_t i = 0; i < out.size(); ++i, tokens += top, log_p += top) {
-      const std::span<const float> logits = out.logits_row(i);
-      const std::size_t found = simd::top_k(logits, static_cast<std::size_t>(top), {tokens, static_cast<std::size_t>(top)});
-      DRIFT_CHECK(found == static_cast<std::size_t>(top), "a vocabulary of at least `top` tokens");
-      const double norm = simd::log_sum_exp(logits);
-      for (std::int64_t k = 0; k < top; ++k) log_p[k] = static_cast<float>(logits[tokens[k]] - norm);
-    }
+    const auto width = static_cast<std::size_t>(top);
+    for (std::size_t i = 0; i < out.size(); ++i, tokens += top, log_p += top)
+      label_logits(out.logits_row(i), {tokens, width}, {log_p, width});
     DRIFT_TRY(target.keep(seq, path));
   }
   return Status::ok();
 }
 
 }  // namespace
+
+Labels Labels::of(const torch::Tensor& rows) const { return {tokens.index_select(0, rows), log_p.index_select(0, rows)}; }
+
+torch::Tensor numbered(const torch::Tensor& rows, std::int64_t first) {
+  return torch::cat({torch::arange(first, first + rows.size(0)).unsqueeze(1), rows}, 1);
+}
+
+void label_logits(std::span<const float> logits, std::span<Token> tokens, std::span<float> log_p) {
+  const std::size_t found = simd::top_k(logits, tokens.size(), tokens);
+  DRIFT_CHECK(found == tokens.size() && found == log_p.size(), "a vocabulary of at least `top` tokens");
+  const double norm = simd::log_sum_exp(logits);
+  for (std::size_t k = 0; k < found; ++k) log_p[k] = static_cast<float>(logits[tokens[k]] - norm);
+}
 
 Result<Labels> label_rows(engine::Engine& target, const torch::Tensor& rows, std::int64_t top,
                           const std::function<bool(std::int64_t)>& told) {
@@ -58,8 +67,11 @@ Result<Labels> label_rows(engine::Engine& target, const torch::Tensor& rows, std
 }
 
 torch::Tensor labelled_loss(const torch::Tensor& logits, const Labels& labels) {
+  return labelled_kl(torch::log_softmax(logits, -1).gather(-1, labels.tokens.to(torch::kLong)), labels);
+}
+
+torch::Tensor labelled_kl(const torch::Tensor& log_q, const Labels& labels) {
   constexpr double kTiny = 1e-6;  // keeps the logarithm of "all others" finite where the labelled tokens are everything
-  const torch::Tensor log_q = torch::log_softmax(logits, -1).gather(-1, labels.tokens.to(torch::kLong));
   const torch::Tensor p = labels.log_p.exp();
   const torch::Tensor p_rest = (1 - p.sum(-1)).clamp_min(kTiny), q_rest = (1 - log_q.exp().sum(-1)).clamp_min(kTiny);
   return ((p * (labels.log_p - log_q)).sum(-1) + p_rest * (p_rest.log() - q_rest.log())).mean();

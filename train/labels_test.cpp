@@ -60,5 +60,16 @@ TEST(LabelRows, AreTheBestTokensOfEachRow) {
   EXPECT_EQ(label_rows(engine, rows, kTop, [](std::int64_t row) { return row < 1; }).status().code(), Code::kCancelled);
 }
 
+TEST(Labels, FollowTheNumbersOfRows) {
+  const torch::Tensor rows = torch::arange(12, torch::kLong).view({4, 3});
+  const torch::Tensor some = numbered(rows, 0).index_select(0, torch::tensor({2, 0}, torch::kLong));
+  EXPECT_TRUE(torch::equal(some.narrow(1, 1, 3), rows.index_select(0, torch::tensor({2, 0}, torch::kLong))));
+  const Labels labels{torch::arange(8, torch::kInt).view({4, 2, 1}), torch::arange(8, torch::kFloat).view({4, 2, 1})};
+  const Labels found = labels.of(some.select(1, 0));
+  EXPECT_TRUE(torch::equal(found.tokens.flatten(), torch::tensor({4, 5, 0, 1}, torch::kInt)));
+  EXPECT_TRUE(torch::equal(found.log_p.flatten(), torch::tensor({4.0F, 5.0F, 0.0F, 1.0F})));
+  EXPECT_EQ(numbered(rows, 7)[3][0].item<int>(), 10);
+}
+
 }  // namespace
 }  // namespace drift::train

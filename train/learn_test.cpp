@@ -3,8 +3,6 @@
 #include <gtest/gtest.h>
 #include <torch/utils.h>
 
-#include "train/sampling.hpp"
-
 namespace drift::train {
 namespace {
 
@@ -79,25 +77,6 @@ TEST(HeldOutLoss, IsTheMeanOverAllTokens) {
   const torch::Tensor rows = some_rows(11);  // no multiple of what is evaluated at a time
   const torch::NoGradGuard no_grad;
   EXPECT_NEAR(held_out_loss(net, rows, 2), next_token_loss(net, rows).item<double>(), 1e-5);
-}
-
-TEST(Sampling, IsAPureFunctionAndFollowsTheModel) {
-  engine::use_threads(1);
-  engine::LlamaNet net = two_layer_net(1);
-  const torch::Tensor prompts = some_rows(3).narrow(1, 0, 5);
-  const torch::Tensor rows = sample_rows(net, prompts, 20, {1, 1, 1}, 9);
-  EXPECT_TRUE(torch::equal(rows, sample_rows(net, prompts, 20, {1, 1, 1}, 9)));
-  EXPECT_FALSE(torch::equal(rows, sample_rows(net, prompts, 20, {1, 1, 1}, 10)));
-  EXPECT_TRUE(torch::equal(rows.narrow(1, 0, 5), prompts.to(torch::kInt)));
-  {
-    const torch::NoGradGuard no_grad;
-    net->token_embd->weight.mul_(50);  // so that no two tokens are close
-  }
-  // As cold as this, every draw is the best token: the cache then continues texts as one pass over them would.
-  const torch::Tensor cold = sample_rows(net, prompts, 20, {1e-4, 1e-4, 1e-4}, 9).to(torch::kLong);
-  const torch::NoGradGuard no_grad;
-  const torch::Tensor best = net->forward(cold).logits.argmax(-1);
-  EXPECT_TRUE(torch::equal(best.narrow(1, 4, 15), cold.narrow(1, 5, 15)));
 }
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include "cli/machine.hpp"
 #include "cli/program.hpp"
 #include "engines/torch/blas.hpp"
+#include "train/draft_command.hpp"
 #include "train/pair_command.hpp"
 #include "train/show.hpp"
 #include "train/tune_command.hpp"
@@ -40,6 +41,7 @@ int run(std::vector<std::string> arguments) {
   app.footer(kFooter);
   app.get_formatter()->column_width(34);
   drift::train::add_pair_command(app, exit_code);
+  drift::train::add_draft_command(app, exit_code);
   drift::train::add_tune_command(app, exit_code);
   drift::train::add_show_command(app, exit_code);
   return drift::cli::run_program(app, std::move(arguments), exit_code);

@@ -51,13 +51,6 @@ json shape_json(const engine::ModelShape& shape) {
           {"ffn", shape.ffn},     {"vocab", shape.vocab},   {"parameters", engine::parameter_count(shape)}};
 }
 
-// The first key in which two recipes differ.
-std::string first_difference(const json& ours, const json& theirs) {
-  for (const auto& [key, value] : ours.items())
-    if (!theirs.contains(key) || theirs[key] != value) return key;
-  return "an option this program does not know";
-}
-
 // Holds OUT for one run.
 class FolderLock {
  public:
@@ -196,11 +189,7 @@ Status PairRun::resume() {
   if (options_.fresh || !fs::exists(path, error)) return Status::ok();
   DRIFT_ASSIGN(const Checkpoint checkpoint, read_checkpoint(path));
   const auto facts = [&](const char* key) { return checkpoint.facts.value(key, json::object()); };
-  if (facts("recipe") != recipe_)
-    return {Code::kForeign,
-            fmt::format("{} was made with another recipe (they differ in: {}); give the same options and texts, another "
-                        "folder, or --fresh to start anew",
-                        path, first_difference(recipe_, facts("recipe")))};
+  DRIFT_TRY(check_recipe(path, checkpoint, recipe_));
   DRIFT_ASSIGN(target_state_, StageState::from(facts("target")));
   DRIFT_ASSIGN(draft_state_, StageState::from(facts("draft")));
   DRIFT_ASSIGN(samples_state_, StageState::from(facts("samples")));
@@ -218,11 +207,7 @@ Status PairRun::resume() {
   }
   // The order of the names in the file is not that of the network.
   const engine::LlamaNet& net = target_state_.done ? draft_ : target_;
-  for (const auto& [name, tensor] : weights_of(net, "best.")) {
-    if (!checkpoint.tensors.contains(name)) break;
-    best_.emplace_back(name, torch::empty_like(tensor));
-    DRIFT_TRY(checkpoint.restore(name, best_.back().second));
-  }
+  DRIFT_TRY(restore_best(checkpoint, net, best_));
   cli::write_out(fmt::format("going on: target {} steps, draft {}, {} rounds of samples, distillation {}\n", target_state_.step,
                              draft_state_.step, samples_state_.step, distil_state_.step));
   return Status::ok();
@@ -314,37 +299,19 @@ torch::Tensor PairRun::sample_round(std::int64_t round) {
 }
 
 Status PairRun::write_samples() {
-  StageState& state = samples_state_;
-  if (state.done) return Status::ok();
-  const Budget limit = budget(options_.steps.samples, kShareSamples * total_seconds());
-  Clock::time_point kept = Clock::now();
-  const auto more = [&] {
-    if (state.step < 2) return true;  // one to evaluate on, one to learn from
-    if (state.step * kSampleRows >= kSampleRowsMax) return false;
-    return limit.steps > 0 ? state.step < limit.steps : state.seconds < limit.seconds;
+  Rounds rounds;
+  rounds.write = [&](std::int64_t first, int count) {
+    std::vector<torch::Tensor> fresh(static_cast<std::size_t>(count));
+    run_workers(count, [&](int worker) { fresh[static_cast<std::size_t>(worker)] = sample_round(first + worker); });
+    sampled_.insert(sampled_.end(), fresh.begin(), fresh.end());
+    return Status::ok();
   };
-  while (more()) {
-    const Clock::time_point start = Clock::now();
-    const std::int64_t left = limit.steps > 0 ? std::max<std::int64_t>(2, limit.steps) - state.step : options_.threads;
-    const int count = static_cast<int>(std::min<std::int64_t>(options_.threads, left));
-    std::vector<torch::Tensor> rounds(static_cast<std::size_t>(count));
-    run_workers(count, [&](int worker) { rounds[static_cast<std::size_t>(worker)] = sample_round(state.step + worker); });
-    sampled_.insert(sampled_.end(), rounds.begin(), rounds.end());
-    state.step += count;
-    const double passed = seconds_since(start);
-    state.seconds += passed;
-    cli::write_out(fmt::format("samples: {} rounds of {} texts, {:.0f} tokens/s\n", state.step, kSampleRows,
-                               static_cast<double>(count * kSampleRows * options_.length) / passed));
-    if (cli::interrupted()) {
-      DRIFT_TRY(keep({}));
-      return {Code::kCancelled, fmt::format("interrupted after {} rounds of samples; the same command goes on", state.step)};
-    }
-    if (seconds_since(kept) < options_.keep_seconds) continue;
-    DRIFT_TRY(keep({}));
-    kept = Clock::now();
-  }
-  state.done = true;
-  return keep({});
+  rounds.budget = budget(options_.steps.samples, kShareSamples * total_seconds());
+  rounds.least = 2;  // one to evaluate on, one to learn from
+  rounds.most = kSampleRowsMax / kSampleRows;
+  rounds.texts = kSampleRows, rounds.tokens = kSampleRows * options_.length;
+  rounds.workers = options_.threads;
+  return run_rounds(rounds, samples_state_, options_.keep_seconds, [this](const NamedTensors& best) { return keep(best); });
 }
 
 Status PairRun::distil() {

@@ -29,13 +29,6 @@ std::vector<std::string> names_of(const std::string& flag, std::string_view text
   }
 }
 
-void add_shape_options(CLI::App& app, const std::string& name, engine::ModelShape& shape) {
-  add_whole(app, "--" + name + "-width", 32, 4'096, name + ": width of a hidden state", shape.width);
-  add_whole(app, "--" + name + "-layers", 1, 64, name + ": layers", shape.layers);
-  add_whole(app, "--" + name + "-heads", 1, 64, name + ": attention heads", shape.heads);
-  add_whole(app, "--" + name + "-ffn", 32, 16'384, name + ": width of the feed-forward part", shape.ffn);
-}
-
 // Either a time or all numbers of steps.
 Status check_budget(const PairOptions& options) {
   const StageSteps& steps = options.steps;
@@ -86,15 +79,12 @@ void add_pair_command(CLI::App& app, int& exit_code) {
   add_whole(*command, "--steps-samples", 2, 256, "rounds of 32 texts that the target writes", options->steps.samples);
   add_whole(*command, "--steps-distil", 1, 10'000'000, "steps of the draft on the target's answers", options->steps.distil);
   add_whole(*command, "--vocab", kVocabMin, kVocabMax, "tokens of the vocabulary", options->vocab);
-  add_shape_options(*command, "target", options->target);
-  add_shape_options(*command, "draft", options->draft);
+  add_shape_options(*command, "target-", "target: ", options->target);
+  add_shape_options(*command, "draft-", "draft: ", options->draft);
   add_whole(*command, "--window", 16, 4'096, "tokens of a training window", options->length);
   add_whole(*command, "--rows", 2, 1'024, "windows a step", options->rows);
   add_whole(*command, "--context", 32, 1 << 17, "tokens the models say they can hold", options->context);
-  add_real(*command, "--rate-muon", 0, 1, true, fmt::format("learning rate of matrices [{}]", options->rates.muon),
-           options->rates.muon);
-  add_real(*command, "--rate-adam", 0, 1, true, fmt::format("learning rate of embeddings and norms [{}]", options->rates.adam),
-           options->rates.adam);
+  add_rate_options(*command, options->rates);
   add_run_options(*command, options->seed, options->threads, options->keep_seconds, options->fresh);
   command->add_flag("--f32", options->f32, "write the models in float32 as well");
   command->callback([options, &exit_code] {

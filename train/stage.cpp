@@ -123,6 +123,31 @@ NamedTensors weights_of(const engine::LlamaNet& net, const std::string& prefix) 
   return all;
 }
 
+NamedTensors training_tensors(const engine::LlamaNet& net, const Optimiser& optimiser, const NamedTensors& best) {
+  NamedTensors all = weights_of(net, "student.");
+  for (const auto& [name, tensor] : optimiser.state()) all.emplace_back("optimiser." + name, tensor);
+  all.insert(all.end(), best.begin(), best.end());
+  return all;
+}
+
+Status restore_training(const Checkpoint& checkpoint, const engine::LlamaNet& net, Optimiser& optimiser, std::int64_t steps,
+                        NamedTensors& best) {
+  for (const auto& [name, tensor] : weights_of(net, "student.")) DRIFT_TRY(checkpoint.restore(name, tensor));
+  for (const auto& [name, tensor] : optimiser.state()) DRIFT_TRY(checkpoint.restore("optimiser." + name, tensor));
+  optimiser.set_steps(steps);
+  return restore_best(checkpoint, net, best);
+}
+
+Status restore_best(const Checkpoint& checkpoint, const engine::LlamaNet& net, NamedTensors& best) {
+  best.clear();
+  for (const auto& [name, tensor] : weights_of(net, "best.")) {
+    if (!checkpoint.tensors.contains(name)) break;
+    best.emplace_back(name, torch::empty_like(tensor));
+    DRIFT_TRY(checkpoint.restore(name, best.back().second));
+  }
+  return Status::ok();
+}
+
 Status run_stage(const Stage& stage, StageState& state, NamedTensors best, double keep_seconds, const Keep& keep) {
   if (state.done) return Status::ok();
   Progress progress(stage, state);
@@ -158,6 +183,33 @@ Status run_stage(const Stage& stage, StageState& state, NamedTensors best, doubl
   if (ended)
     cli::write_out(fmt::format("{}: ended early, text held out was predicted best at {:.4f}\n", stage.name, state.score));
   if (!best.empty()) copy_into(best, weights_of(stage.net, "best."));
+  state.done = true;
+  return keep({});
+}
+
+Status run_rounds(const Rounds& rounds, StageState& state, double keep_seconds, const Keep& keep) {
+  if (state.done) return Status::ok();
+  const std::int64_t most = rounds.budget.steps > 0 ? std::clamp(rounds.budget.steps, rounds.least, rounds.most) : rounds.most;
+  const auto interrupted = [&]() -> Status {
+    DRIFT_TRY(keep({}));
+    return {Code::kCancelled, fmt::format("interrupted after {} rounds of samples; the same command goes on", state.step)};
+  };
+  Clock::time_point kept = Clock::now();
+  while (state.step < rounds.least || (state.step < most && progress_of(rounds.budget, state) < 1)) {
+    const Clock::time_point start = Clock::now();
+    const int count = static_cast<int>(std::min<std::int64_t>(rounds.workers, most - state.step));
+    const Status status = rounds.write(state.step, count);
+    if (status.code() == Code::kCancelled) return interrupted();
+    DRIFT_TRY(status);
+    state.step += count;
+    state.seconds += seconds_since(start);
+    cli::write_out(fmt::format("samples: {} rounds of {} texts, {:.0f} tokens/s\n", state.step, rounds.texts,
+                               static_cast<double>(count * rounds.tokens) / seconds_since(start)));
+    if (cli::interrupted()) return interrupted();
+    if (seconds_since(kept) < keep_seconds) continue;
+    DRIFT_TRY(keep({}));
+    kept = Clock::now();
+  }
   state.done = true;
   return keep({});
 }

@@ -96,6 +96,95 @@ TEST_F(StageTest, SaysWhenTheLossIsNoNumber) {
   EXPECT_NE(status.message().find("smaller rates"), std::string::npos);
 }
 
+TEST_F(StageTest, TrainingComesBackFromACheckpoint) {
+  stage_.evaluate = [] { return Evaluation{0, nlohmann::json::object()}; };
+  StageState state;
+  ASSERT_TRUE(run(state).is_ok());
+  Checkpoint checkpoint;
+  for (const auto& [name, tensor] : training_tensors(net_, *optimiser_, weights_of(net_, "best.")))
+    checkpoint.tensors.emplace(name, tensor.clone());
+  engine::LlamaNet other(net_->shape());
+  Optimiser optimiser(other, Rates{});
+  NamedTensors best;
+  ASSERT_TRUE(restore_training(checkpoint, other, optimiser, state.step, best).is_ok());
+  EXPECT_EQ(optimiser.steps(), state.step);
+  EXPECT_EQ(best.size(), weights_of(other, "").size());
+  for (const auto& item : net_->named_parameters())
+    EXPECT_TRUE(torch::equal(item.value(), other->named_parameters()[item.key()])) << item.key();
+  checkpoint.tensors.erase("optimiser.output_norm.weight.second");
+  EXPECT_EQ(restore_training(checkpoint, other, optimiser, state.step, best).code(), Code::kCorrupt);
+}
+
+class RoundsTest : public ::testing::Test {
+ protected:
+  RoundsTest() {
+    rounds_.write = [this](std::int64_t first, int count) {
+      written_.emplace_back(first, count);
+      return result_;
+    };
+    rounds_.least = 2, rounds_.most = 9;
+    rounds_.workers = 2;
+  }
+  Status run(StageState& state) {
+    return run_rounds(rounds_, state, /*keep_seconds=*/1e9, [this](const NamedTensors&) {
+      ++kept_;
+      return Status::ok();
+    });
+  }
+  Rounds rounds_;
+  Status result_;
+  std::vector<std::pair<std::int64_t, int>> written_;
+  int kept_ = 0;
+};
+
+TEST_F(RoundsTest, WritesEachRoundOnce) {
+  for (const auto& [asked, given] : {std::pair<std::int64_t, std::int64_t>{1, 2}, {5, 5}, {100, 9}}) {
+    rounds_.budget = {.steps = asked};
+    written_.clear();
+    StageState state;
+    ASSERT_TRUE(run(state).is_ok());
+    EXPECT_EQ(state.step, given);
+    EXPECT_TRUE(state.done);
+    std::int64_t next = 0;
+    for (const auto& [first, count] : written_) {
+      EXPECT_EQ(first, next);
+      next += count;
+    }
+    EXPECT_EQ(next, given);
+    const std::size_t calls = written_.size();
+    ASSERT_TRUE(run(state).is_ok());
+    EXPECT_EQ(written_.size(), calls);  // done is done
+  }
+}
+
+TEST_F(RoundsTest, GoesOnByTheClockFromWhereItStood) {
+  rounds_.budget = {.seconds = 60};
+  StageState state;
+  state.step = 4, state.seconds = 59.9999;
+  rounds_.write = [&](std::int64_t first, int count) {
+    written_.emplace_back(first, count);
+    state.seconds = 61;
+    return Status::ok();
+  };
+  ASSERT_TRUE(run(state).is_ok());
+  ASSERT_EQ(written_.size(), 1u);
+  EXPECT_EQ(written_.front().first, 4);
+}
+
+TEST_F(RoundsTest, KeepsWhatItHasWhenInterrupted) {
+  rounds_.budget = {.steps = 5};
+  result_ = {Code::kCancelled, "stop"};
+  StageState state;
+  const Status status = run(state);
+  EXPECT_EQ(status.code(), Code::kCancelled);
+  EXPECT_NE(status.message().find("goes on"), std::string::npos);
+  EXPECT_EQ(kept_, 1);
+  EXPECT_EQ(state.step, 0);
+  result_ = {Code::kInternal, "broken"};
+  EXPECT_EQ(run(state).code(), Code::kInternal);
+  EXPECT_EQ(kept_, 1);
+}
+
 TEST_F(StageTest, StateComesBackFromJson) {
   StageState state;
   state.step = 7, state.seconds = 1.25, state.score = 3.5, state.worse = 2, state.done = true;

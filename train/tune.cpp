@@ -51,8 +51,6 @@ class Tuning {
   bool by_time() const { return options_.minutes > 0; }
   bool distils() const { return !options_.draft.empty(); }
   const std::string& student_path() const { return distils() ? options_.draft : options_.target; }
-  // Rows with their number in front: int64 [count, length + 2].
-  static torch::Tensor numbered(const torch::Tensor& rows, std::int64_t first);
   torch::Tensor loss(const torch::Tensor& numbered_rows);
   Status keep(const NamedTensors& best) const;
   std::int64_t labelled() const { return labels_ ? labels_->tokens.size(0) : 0; }
@@ -123,11 +121,7 @@ Status Tuning::resume() {
   std::error_code error;
   if (options_.fresh || !fs::exists(checkpoint_path_, error)) return Status::ok();
   DRIFT_ASSIGN(const Checkpoint checkpoint, read_checkpoint(checkpoint_path_));
-  if (checkpoint.facts.value("recipe", json()) != recipe_)
-    return {Code::kForeign,
-            fmt::format("{} was made with other models, text or options; give the same, another --out, or --fresh to start "
-                        "anew",
-                        checkpoint_path_)};
+  DRIFT_TRY(check_recipe(checkpoint_path_, checkpoint, recipe_));
   DRIFT_ASSIGN(state_, StageState::from(checkpoint.facts.value("training", json())));
   label_seconds_ = checkpoint.facts.value("label_seconds", 0.0);
   if (const std::int64_t count = checkpoint.facts.value("labelled", std::int64_t{0}); count > 0) {
@@ -139,22 +133,13 @@ Status Tuning::resume() {
     DRIFT_TRY(checkpoint.restore("labels.log_p", labels.log_p));
     labels_ = std::move(labels);
   }
-  for (const auto& [name, tensor] : weights_of(student_->net, "student.")) DRIFT_TRY(checkpoint.restore(name, tensor));
-  for (const auto& [name, tensor] : optimiser_->state()) DRIFT_TRY(checkpoint.restore("optimiser." + name, tensor));
-  optimiser_->set_steps(state_.step);
-  for (const auto& [name, tensor] : weights_of(student_->net, "best.")) {
-    if (!checkpoint.tensors.contains(name)) break;
-    best_.emplace_back(name, torch::empty_like(tensor));
-    DRIFT_TRY(checkpoint.restore(name, best_.back().second));
-  }
+  DRIFT_TRY(restore_training(checkpoint, student_->net, *optimiser_, state_.step, best_));
   cli::write_out(fmt::format("going on: {} of {} windows labelled, {} steps\n", labelled(), rows_.size(0), state_.step));
   return Status::ok();
 }
 
 Status Tuning::keep(const NamedTensors& best) const {
-  NamedTensors all = weights_of(student_->net, "student.");
-  for (const auto& [name, tensor] : optimiser_->state()) all.emplace_back("optimiser." + name, tensor);
-  all.insert(all.end(), best.begin(), best.end());
+  NamedTensors all = training_tensors(student_->net, *optimiser_, best);
   if (labels_) {
     all.emplace_back("labels.tokens", labels_->tokens);
     all.emplace_back("labels.log_p", labels_->log_p);
@@ -182,7 +167,11 @@ Status Tuning::label() {
     const Clock::time_point start = Clock::now();
     const std::int64_t first = labelled(), count = std::min(kRowsBetweenLooks, rows_.size(0) - first);
     auto fresh = label_rows(*teacher, rows_.narrow(0, first, count), kLabelTop, [](std::int64_t) { return !cli::interrupted(); });
-    if (fresh.status().code() == Code::kCancelled) DRIFT_TRY(keep({}));
+    if (fresh.status().code() == Code::kCancelled) {
+      DRIFT_TRY(keep({}));
+      return {Code::kCancelled, fmt::format("interrupted after {} of {} windows were labelled; the same command goes on",
+                                            labelled(), rows_.size(0))};
+    }
     if (!fresh.is_ok()) return fresh.status();
     labels_ = labels_ ? Labels{torch::cat({labels_->tokens, fresh->tokens}), torch::cat({labels_->log_p, fresh->log_p})} : *fresh;
     label_seconds_ += seconds_since(start);
@@ -198,16 +187,12 @@ Status Tuning::label() {
   return Status::ok();
 }
 
-torch::Tensor Tuning::numbered(const torch::Tensor& rows, std::int64_t first) {
-  return torch::cat({torch::arange(first, first + rows.size(0)).unsqueeze(1), rows}, 1);
-}
-
 torch::Tensor Tuning::loss(const torch::Tensor& numbered_rows) {
   const torch::Tensor rows = numbered_rows.narrow(1, 1, numbered_rows.size(1) - 1);
   if (!distils()) return next_token_loss(student_->net, rows);
   const torch::Tensor at = numbered_rows.select(1, 0);
   const torch::Tensor logits = student_->net->forward(rows.narrow(1, 0, rows.size(1) - 1)).logits;
-  return labelled_loss(logits, {labels_->tokens.index_select(0, at), labels_->log_p.index_select(0, at)});
+  return labelled_loss(logits, labels_->of(at));
 }
 
 Status Tuning::train() {

@@ -88,8 +88,8 @@ Result<std::unique_ptr<LlamaEngine>> LlamaEngine::make(std::shared_ptr<LlamaMode
   params.n_threads = threads;
   params.n_threads_batch = threads;
   params.pooling_type = LLAMA_POOLING_TYPE_NONE;
-  params.kv_unified = true;  // sequences share cells: fork is metadata only
-  params.swa_full = true;    // a sliding window must not evict cells that a rejected tail would need back
+  params.kv_unified = config.shared_cells;  // shared: fork is metadata only
+  params.swa_full = true;                   // a sliding window must not evict cells that a rejected tail would need back
   params.no_perf = true;
 
   std::unique_ptr<LlamaEngine> engine(new LlamaEngine);

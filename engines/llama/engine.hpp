@@ -1,6 +1,7 @@
 // engine.hpp - the Engine over llama.cpp: logits, and for a draft the hidden state, of each row from one decode.
 //
-// The KV memory is one pool for all sequences, so fork() copies no data; accepted nodes keep their KV (no second pass over them).
+// The KV memory is one pool for all sequences, so fork() copies no data (LlamaConfig::shared_cells); accepted nodes keep their KV
+// (no second pass over them).
 // Nodes of a sequence form a line (Capabilities::trees is false); a second child is refused with kUnsupported.
 // Threads: one thread at a time per engine; different engines, also over one LlamaModel, are independent.
 // Limits: context x max_sequences cells of KV; enforced before decoding. Cost: as llama.cpp's decode, plus one scan of each row
@@ -34,7 +35,10 @@ struct LlamaConfig {
   int n_ubatch = 512;              // most tokens llama.cpp computes at once
   bool hidden = false;             // rows carry hidden states: needed for a draft
   bool one_row_at_a_time = false;  // see set_one_row_at_a_time()
-  bool verbose = false;            // llama.cpp's log to stderr, for the whole process
+  // False: each sequence has KV cells of its own. Cheaper where many are decoded together, for then no attention passes over the
+  // cells of the others; but fork() copies a whole sequence.
+  bool shared_cells = true;
+  bool verbose = false;  // llama.cpp's log to stderr, for the whole process
 };
 
 class LlamaEngine final : public Engine {

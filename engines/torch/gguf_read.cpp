@@ -17,6 +17,8 @@
 namespace drift::engine {
 namespace {
 
+constexpr const char* kEmbedding = "token_embd.weight";
+
 using Header = std::unique_ptr<gguf_context, void (*)(gguf_context*)>;
 using File = std::unique_ptr<std::FILE, int (*)(std::FILE*)>;
 
@@ -114,7 +116,7 @@ Result<ModelShape> read_shape(const gguf_context* header, const std::string& pat
   DRIFT_ASSIGN(shape.context, fields.whole(arch + ".context_length"));
   DRIFT_ASSIGN(shape.rope_base, fields.real(arch + ".rope.freq_base", 10000.0));
   DRIFT_ASSIGN(shape.norm_eps, fields.real(arch + ".attention.layer_norm_rms_epsilon", 0.0));
-  shape.vocab = extent_of(header, "token_embd.weight").rows;
+  shape.vocab = extent_of(header, kEmbedding).rows;
   shape.tied = extent_of(header, "output.weight").rows == 0;
   shape.qkv_bias = extent_of(header, "blk.0.attn_q.bias").rows != 0;
   shape.rope = arch == "qwen2" ? Rope::kHalves : Rope::kInterleaved;
@@ -127,7 +129,7 @@ Result<ModelShape> read_shape(const gguf_context* header, const std::string& pat
 // [rows, columns] of every tensor of a shape, by its name in GGUF.
 std::map<std::string, Extent> expected_tensors(const ModelShape& shape) {
   const std::int64_t width = shape.width, kv = shape.kv_width();
-  std::map<std::string, Extent> all = {{"token_embd.weight", {shape.vocab, width}}, {"output_norm.weight", {1, width}}};
+  std::map<std::string, Extent> all = {{kEmbedding, {shape.vocab, width}}, {"output_norm.weight", {1, width}}};
   if (!shape.tied) all["output.weight"] = {shape.vocab, width};
   for (std::int64_t i = 0; i < shape.layers; ++i) {
     const std::string block = "blk." + std::to_string(i) + ".";
@@ -147,6 +149,14 @@ std::map<std::string, Extent> expected_tensors(const ModelShape& shape) {
   return all;
 }
 
+// Whether a tensor can be turned into floats.
+Status check_type(const gguf_context* header, const std::string& name, const std::string& path) {
+  const ggml_type type = gguf_get_tensor_type(header, gguf_find_tensor(header, name.c_str()));
+  if (type == GGML_TYPE_F32 || ggml_get_type_traits(type)->to_float != nullptr) return Status::ok();
+  return {Code::kUnsupported,
+          path + ": the tensor " + name + " is stored as " + ggml_type_name(type) + ", which cannot be turned into floats"};
+}
+
 // Whether the file's tensors are exactly the shape's, before memory is taken for them.
 Status check_tensors(const gguf_context* header, const ModelShape& shape, const std::string& path) {
   const std::map<std::string, Extent> expected = expected_tensors(shape);
@@ -157,11 +167,7 @@ Status check_tensors(const gguf_context* header, const ModelShape& shape, const 
       return damaged(path, "the tensor " + name + " is " + std::to_string(found.rows) + " x " + std::to_string(found.columns) +
                                ", its header says " + std::to_string(extent.rows) + " x " + std::to_string(extent.columns));
     }
-    const ggml_type type = gguf_get_tensor_type(header, gguf_find_tensor(header, name.c_str()));
-    if (type != GGML_TYPE_F32 && ggml_get_type_traits(type)->to_float == nullptr) {
-      return Status(Code::kUnsupported, path + ": the tensor " + name + " is stored as " + ggml_type_name(type) +
-                                            ", which cannot be turned into floats");
-    }
+    DRIFT_TRY(check_type(header, name, path));
   }
   for (std::int64_t i = 0; i < gguf_get_n_tensors(header); ++i) {
     const std::string name = gguf_get_tensor_name(header, i);
@@ -201,33 +207,66 @@ Status read_weights(const gguf_context* header, LlamaNet& net, const std::string
   return Status::ok();
 }
 
-Result<GgufModel> read_model(const std::string& path) {
-  const Header header(gguf_init_from_file(path.c_str(), gguf_init_params{/*no_alloc=*/true, /*ctx=*/nullptr}), &gguf_free);
+Result<Header> open_header(const std::string& path) {
+  Header header(gguf_init_from_file(path.c_str(), gguf_init_params{/*no_alloc=*/true, /*ctx=*/nullptr}), &gguf_free);
   if (!header) return damaged(path, "its header cannot be read");
+  return header;
+}
+
+std::string name_of(const gguf_context* header, const std::string& path) {
+  const std::string name = Fields(header, path).text("general.name");
+  return name.empty() ? std::filesystem::path(path).filename().string() : name;
+}
+
+Status other_vocabulary(const std::string& path, std::int64_t tokenizer, std::int64_t embedding) {
+  return damaged(path, "its tokenizer has " + std::to_string(tokenizer) + " tokens, its embedding " + std::to_string(embedding));
+}
+
+Result<GgufModel> read_model(const std::string& path) {
+  DRIFT_ASSIGN(const Header header, open_header(path));
   DRIFT_ASSIGN(const ModelShape shape, read_shape(header.get(), path));
   DRIFT_TRY(check_tensors(header.get(), shape, path));
-  std::string name = Fields(header.get(), path).text("general.name");
-  if (name.empty()) name = std::filesystem::path(path).filename().string();
   GgufModel model;
-  model.meta = GgufMeta::from(header.get(), name);
-  if (model.meta.vocab() != 0 && model.meta.vocab() != shape.vocab) {
-    return damaged(path, "its tokenizer has " + std::to_string(model.meta.vocab()) + " tokens, its embedding " +
-                             std::to_string(shape.vocab));
-  }
+  model.meta = GgufMeta::from(header.get(), name_of(header.get(), path));
+  if (model.meta.vocab() != 0 && model.meta.vocab() != shape.vocab)
+    return other_vocabulary(path, model.meta.vocab(), shape.vocab);
   model.net = LlamaNet(shape);
   DRIFT_TRY(read_weights(header.get(), model.net, path));
   return model;
 }
 
-}  // namespace
+Result<GgufEmbedding> read_embedding(const std::string& path) {
+  DRIFT_ASSIGN(const Header header, open_header(path));
+  const Extent extent = extent_of(header.get(), kEmbedding);
+  GgufEmbedding embedding;
+  embedding.meta = GgufMeta::from(header.get(), name_of(header.get(), path));
+  if (extent.rows < 1 || extent.columns < 1 || embedding.meta.vocab() == 0)
+    return Status(Code::kInvalid, path + " holds no model with a tokenizer and a token embedding");
+  if (embedding.meta.vocab() != extent.rows) return other_vocabulary(path, embedding.meta.vocab(), extent.rows);
+  DRIFT_TRY(check_type(header.get(), kEmbedding, path));
+  embedding.weight = torch::empty({extent.rows, extent.columns}, torch::kFloat);
+  const File file(std::fopen(path.c_str(), "rb"), &std::fclose);
+  if (!file) return Status(Code::kIo, "cannot open " + path + ": " + std::strerror(errno));
+  std::vector<char> bytes;
+  DRIFT_TRY(read_tensor(file.get(), header.get(), kEmbedding, embedding.weight, bytes, path));
+  return embedding;
+}
 
-Result<GgufModel> read_gguf(const std::string& path) {
+// LibTorch and ggml say by an exception that memory is short.
+template <class T, class F>
+Result<T> read_checked(const std::string& path, F read) {
   DRIFT_TRY(check_gguf(path));
   try {
-    return read_model(path);
-  } catch (const std::exception& error) {  // LibTorch's and ggml's way to say so
+    return read(path);
+  } catch (const std::exception& error) {
     return Status(Code::kIo, "no memory to read " + path + ": " + error.what());
   }
 }
+
+}  // namespace
+
+Result<GgufModel> read_gguf(const std::string& path) { return read_checked<GgufModel>(path, read_model); }
+
+Result<GgufEmbedding> read_gguf_embedding(const std::string& path) { return read_checked<GgufEmbedding>(path, read_embedding); }
 
 }  // namespace drift::engine

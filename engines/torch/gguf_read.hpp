@@ -22,4 +22,14 @@ struct GgufModel {
 // does not have), kLimit.
 Result<GgufModel> read_gguf(const std::string& path);
 
+struct GgufEmbedding {
+  torch::Tensor weight;  // float32 [vocab, width]
+  GgufMeta meta;
+};
+
+// The token embedding alone, of a model of any architecture. Memory: 4 bytes an element of it.
+// Fails with kNotFound, kIo, kInvalid (no GGUF file, no model with a tokenizer and a token embedding), kCorrupt, kUnsupported (a
+// type that cannot be turned into floats).
+Result<GgufEmbedding> read_gguf_embedding(const std::string& path);
+
 }  // namespace drift::engine

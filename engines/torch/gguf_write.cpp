@@ -19,8 +19,21 @@ namespace drift::engine {
 namespace {
 
 constexpr double kHalfMax = 65504.0;  // the largest finite half-precision float
-// general.file_type, llama.cpp's names for a mix of types: mostly F16, mostly Q8_0.
-constexpr std::uint32_t kFileF32 = 0, kFileF16 = 1, kFileQ8_0 = 7;
+// How matrices are stored, and what llama.cpp calls such a file in general.file_type.
+struct Storage {
+  ggml_type type;
+  std::uint32_t file_type;
+};
+
+Storage storage_of(GgufType type) {
+  switch (type) {
+    case GgufType::kF32: return {GGML_TYPE_F32, 0};
+    case GgufType::kF16: return {GGML_TYPE_F16, 1};
+    case GgufType::kQ4_0: return {GGML_TYPE_Q4_0, 2};
+    case GgufType::kQ8_0: break;
+  }
+  return {GGML_TYPE_Q8_0, 7};
+}
 
 using Header = std::unique_ptr<gguf_context, void (*)(gguf_context*)>;
 using TensorInfos = std::unique_ptr<ggml_context, void (*)(ggml_context*)>;
@@ -32,8 +45,7 @@ struct Item {
 };
 
 ggml_type stored_as(GgufType type, const torch::Tensor& values) {
-  if (values.dim() < 2 || type == GgufType::kF32) return GGML_TYPE_F32;
-  return type == GgufType::kF16 ? GGML_TYPE_F16 : GGML_TYPE_Q8_0;
+  return values.dim() < 2 ? GGML_TYPE_F32 : storage_of(type).type;
 }
 
 Status check_item(const Item& item) {
@@ -168,8 +180,7 @@ Status write_gguf(const std::string& path, const LlamaNet& net, const GgufMeta& 
   gguf_set_val_str(header.get(), "general.architecture", arch_of(shape));
   gguf_set_val_str(header.get(), "general.type", "model");
   if (!meta.name().empty()) gguf_set_val_str(header.get(), "general.name", meta.name().c_str());
-  const std::uint32_t file_type = type == GgufType::kF32 ? kFileF32 : type == GgufType::kF16 ? kFileF16 : kFileQ8_0;
-  gguf_set_val_u32(header.get(), "general.file_type", file_type);
+  gguf_set_val_u32(header.get(), "general.file_type", storage_of(type).file_type);
   gguf_set_val_u32(header.get(), "general.quantization_version", GGML_QNT_VERSION);
   set_shape(header.get(), shape);
   gguf_set_kv(header.get(), meta.fields());

@@ -13,11 +13,11 @@
 namespace drift::engine {
 
 // How matrices are stored; norms and biases are always float32.
-enum class GgufType { kF32, kF16, kQ8_0 };
+enum class GgufType { kF32, kF16, kQ8_0, kQ4_0 };
 
 // The whole model, under the architecture "llama" (interleaved rope) or "qwen2" (halves).
 // Fails with kInvalid (adapters that were not merged, a tokenizer of another size than the vocabulary, a weight that is not finite
-// or too large for half precision, rows that do not divide into q8_0's blocks of 32), kIo.
+// or too large for half precision, rows that do not divide into q8_0's and q4_0's blocks of 32), kIo.
 Status write_gguf(const std::string& path, const LlamaNet& net, const GgufMeta& meta, GgufType type);
 
 // The adapters only, in half precision: a LoRA for the model they were trained on. `name`: for people.

@@ -38,8 +38,11 @@ std::vector<ContractCase> smol_cases() {
   cut.n_batch = 8;  // forwards are cut into several decodes
   LlamaConfig single = small_config(true);
   single.one_row_at_a_time = true;
+  LlamaConfig apart = small_config(true);
+  apart.shared_cells = false;
   return {llama_case("smol_target", kSmol, small_config(false)), llama_case("smol_draft", kSmol, small_config(true)),
-          llama_case("smol_cut", kSmol, cut), llama_case("smol_one_row", kSmol, single)};
+          llama_case("smol_cut", kSmol, cut), llama_case("smol_one_row", kSmol, single),
+          llama_case("smol_cells_apart", kSmol, apart)};
 }
 
 std::vector<ContractCase> built_in_cases() {

@@ -78,7 +78,8 @@ TEST_F(TorchFiles, AFileReadBackIsTheSameNetwork) {
 
 TEST_F(TorchFiles, SmallerTypesRoundWithinTheirSteps) {
   const auto source = net_->named_parameters();
-  for (const auto& [type, step] : {std::pair{GgufType::kF16, 1.0 / 2048}, {GgufType::kQ8_0, 1.0 / 127}}) {
+  for (const auto& [type, step] :
+       {std::pair{GgufType::kF16, 1.0 / 2048}, {GgufType::kQ8_0, 1.0 / 127}, {GgufType::kQ4_0, 1.0 / 8}}) {
     ASSERT_TRUE(write_gguf(path_, net_, small_meta(shape_.vocab), type).is_ok());
     Result<GgufModel> read = read_gguf(path_);
     ASSERT_TRUE(read.is_ok()) << read.status().message();
@@ -94,6 +95,30 @@ TEST_F(TorchFiles, SmallerTypesRoundWithinTheirSteps) {
     }
     EXPECT_LT(std::filesystem::file_size(path_), good_.size() * (type == GgufType::kF16 ? 6 : 4) / 10);
   }
+}
+
+TEST_F(TorchFiles, TheEmbeddingAlone) {
+  for (const auto& [type, step] : {std::pair{GgufType::kF32, 0.0}, {GgufType::kQ4_0, 1.0 / 8}}) {
+    ASSERT_TRUE(write_gguf(path_, net_, small_meta(shape_.vocab, "a name"), type).is_ok());
+    Result<GgufEmbedding> read = read_gguf_embedding(path_);
+    ASSERT_TRUE(read.is_ok()) << read.status().message();
+    EXPECT_EQ(read->meta.name(), "a name");
+    EXPECT_EQ(read->meta.vocab(), shape_.vocab);
+    const torch::Tensor right = net_->token_embd->weight.detach();
+    ASSERT_EQ(read->weight.sizes(), right.sizes());
+    EXPECT_LE((read->weight - right).abs().max().item<double>(), step * right.abs().max().item<double>());
+  }
+  EXPECT_EQ(read_gguf_embedding(folder_.file("nowhere.gguf")).status().code(), Code::kNotFound);
+  ASSERT_TRUE(write_adapter(
+                  path_,
+                  [&] {
+                    LlamaNet adapted = copy_of(net_);
+                    adapted->add_adapters(2, 4, 1);
+                    return adapted;
+                  }(),
+                  "adapter")
+                  .is_ok());
+  EXPECT_EQ(read_gguf_embedding(path_).status().code(), Code::kInvalid);
 }
 
 TEST_F(TorchFiles, LlamaReadsTheTokenizer) {

@@ -110,10 +110,8 @@ class Pair(TrainTest):
         self.assertIn("static", compared.stdout)
 
 
-class Tune(TrainTest):
-    """On a toy pair that is made once."""
-
-    STEPS = ["--steps", "60", "--window", "32", "--rows", "4", "--threads", "1", "--keep-seconds", "0", "--rate", "0.003"]
+class OnAToyPair(TrainTest):
+    """On a toy pair that is made once for all tests of a class."""
 
     @classmethod
     def setUpClass(cls):
@@ -127,6 +125,46 @@ class Tune(TrainTest):
             self.worked(*self.pair(self.shared.name))
         self.law = os.path.join(self.data, "law.txt")
 
+    def compared(self, *more):
+        """`drift compare` on one prompt."""
+        prompts = self.path("p.jsonl", json.dumps({"id": "1", "domain": "law", "kind": "prefix", "prompt": "Tenant shall"}) + "\n")
+        modes = () if "--modes" in more else ("--modes", "off,static")
+        return subprocess.run([os.environ["DRIFT_OTHER_PROGRAM"], "compare", "--prompts", prompts, "-n", "16", "-t", "1", *modes, *more],
+                              capture_output=True, encoding="utf-8", timeout=300)
+
+    def compares(self, *more):
+        """What it prints."""
+        done = self.compared(*more)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout
+
+    def interrupted(self, out, *arguments):
+        """Ctrl-C once there is a checkpoint."""
+        process = start(*arguments)
+        while not os.path.exists(self.path(out) + ".checkpoint"):
+            time.sleep(0.02)
+            self.assertIsNone(process.poll())
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate()
+        self.assertEqual(process.returncode, 130)
+        self.assertIn(b"the same command goes on", errors)
+
+    def killed_now_and_then(self, arguments, times):
+        """The seed of the moments at which it was killed; it has ended by itself afterwards."""
+        seed = random.randrange(1 << 30)
+        rng = random.Random(seed)
+        for _ in range(times):
+            process = start(*arguments)
+            time.sleep(rng.uniform(0.2, 1.5))
+            process.send_signal(signal.SIGKILL)
+            process.communicate()
+        self.worked(*arguments)
+        return seed
+
+
+class Tune(OnAToyPair):
+    STEPS = ["--steps", "60", "--window", "32", "--rows", "4", "--threads", "1", "--keep-seconds", "0", "--rate", "0.003"]
+
     def tune(self, out, *more):
         return ["tune", "-m", self.target, "--text", self.law, "--out", self.path(out), *self.STEPS, *more]
 
@@ -134,16 +172,6 @@ class Tune(TrainTest):
         """What text held out scored before, and at the end."""
         before = float(re.search(r"before, text held out: ([0-9.]+)", output).group(1))
         return before, float(re.findall(r"held out: (?:kl|loss) ([0-9.]+)", output)[-1])
-
-    def compared(self, *more):
-        prompts = self.path("p.jsonl", json.dumps({"id": "1", "domain": "law", "kind": "prefix", "prompt": "Tenant shall"}) + "\n")
-        modes = () if "--modes" in more else ("--modes", "off,static")
-        return subprocess.run([os.environ["DRIFT_OTHER_PROGRAM"], "compare", "--prompts", prompts, "-n", "16", "-t", "1", *modes, *more],
-                              capture_output=True, encoding="utf-8", timeout=300)
-
-    def compares(self, *more):
-        done = self.compared(*more)
-        self.assertEqual(done.returncode, 0, done.stderr)
 
     def test_a_draft_learns_what_its_target_says(self):
         before, after = self.scores(self.worked(*self.tune("law.gguf", "-md", self.draft)).stdout)
@@ -189,14 +217,7 @@ class Tune(TrainTest):
 
     def test_killed_at_any_moment_it_ends_with_the_same_file(self):
         self.worked(*self.tune("whole.gguf", "-md", self.draft))
-        seed = random.randrange(1 << 30)
-        rng = random.Random(seed)
-        for _ in range(4):
-            process = start(*self.tune("killed.gguf", "-md", self.draft))
-            time.sleep(rng.uniform(0.2, 1.5))
-            process.send_signal(signal.SIGKILL)
-            process.communicate()
-        self.worked(*self.tune("killed.gguf", "-md", self.draft))
+        seed = self.killed_now_and_then(self.tune("killed.gguf", "-md", self.draft), 4)
         self.assertEqual(read(self.path("whole.gguf")), read(self.path("killed.gguf")), f"seed {seed}")
         self.assertEqual([name for name in os.listdir(self.folder.name) if ".checkpoint" in name], [])
 
@@ -210,14 +231,77 @@ class Tune(TrainTest):
         self.refused(["law.txt"], "tune", "-m", self.law, "--text", self.law, "--out", self.path("x"), "--steps", "1")
         self.worked(*self.pair("other", more={"vocab": 420}))
         self.refused(["vocabular"], *self.tune("x.gguf", "-md", os.path.join(self.path("other"), "draft-q8_0.gguf")))
-        process = start(*self.tune("y.gguf", "-md", self.draft))
-        while not os.path.exists(self.path("y.gguf.checkpoint")):
-            time.sleep(0.02)
-            self.assertIsNone(process.poll())
-        process.send_signal(signal.SIGINT)
-        process.communicate()
-        self.assertEqual(process.returncode, 130)
-        self.refused(["other models, text or options"], *self.tune("y.gguf", "-md", self.draft, "--seed", "2"))
+        self.interrupted("y.gguf", *self.tune("y.gguf", "-md", self.draft))
+        self.refused(["another recipe", "seed"], *self.tune("y.gguf", "-md", self.draft, "--seed", "2"))
+
+
+class Draft(OnAToyPair):
+    """A new draft for the toy pair's target: 5 rounds of samples, a shortlist of a quarter of the vocabulary."""
+
+    STEPS = {"steps-samples": 5, "steps-text": 30, "steps-distil": 60, "window": 32, "rows": 8, "width": 32, "layers": 1, "heads": 1, "ffn": 64,
+             "shortlist": 100, "threads": 1, "keep-seconds": 0, "rate-adam": 0.01}
+
+    def make(self, out, more=()):
+        flags = {"model": self.target, "text": os.path.join(self.data, "general.txt"), "out": self.path(out), **self.STEPS, **dict(more)}
+        return ["draft", *(part for flag, value in flags.items() for part in ("--" + flag, str(value)))]
+
+    def matches(self, output):
+        return [float(match) for match in re.findall(r"held out:.* match ([0-9.]+)", output)]
+
+    def test_it_drafts_for_its_target(self):
+        output = self.worked(*self.make("new.gguf")).stdout
+        matches = self.matches(output)
+        self.assertGreater(matches[-1], matches[0])
+        self.assertGreater(matches[-1], 0.2)  # of 400 tokens
+        self.assertIn("% of positions", output)
+        self.assertFalse(os.path.exists(self.path("new.gguf.checkpoint")))
+        self.compares("-m", self.target, "-md", self.path("new.gguf"))
+        for kind in ("f16", "q4_0"):
+            self.worked(*self.make(kind + ".gguf", {"type": kind, "steps-text": 0, "steps-distil": 1}))
+            self.compares("-m", self.target, "-md", self.path(kind + ".gguf"))
+        sizes = [os.path.getsize(self.path(name + ".gguf")) for name in ("q4_0", "new", "f16")]
+        self.assertEqual(sizes, sorted(set(sizes)))
+
+    def test_killed_at_any_moment_it_ends_with_the_same_file(self):
+        for threads in (1, 2):
+            more = {"type": "f32", "threads": threads}
+            self.worked(*self.make(f"whole{threads}.gguf", more))
+            seed = self.killed_now_and_then(self.make(f"killed{threads}.gguf", more), 4)
+            self.assertEqual(read(self.path(f"whole{threads}.gguf")), read(self.path(f"killed{threads}.gguf")), f"seed {seed}")
+        self.assertEqual([name for name in os.listdir(self.folder.name) if ".checkpoint" in name], [])
+
+    def test_interrupted_it_keeps_what_it_has(self):
+        long = {"steps-samples": 4000}
+        self.interrupted("x.gguf", *self.make("x.gguf", long))
+        self.interrupted("y.gguf", *self.make("y.gguf", {"steps-distil": 100_000}))
+        self.refused(["another recipe", "seed"], *self.make("x.gguf", {**long, "seed": 2}))
+        self.refused(["another recipe", "shape"], *self.make("x.gguf", {**long, "ffn": 96}))
+        with open(self.path("x.gguf.checkpoint"), "r+b") as file:
+            file.truncate(1000)
+        self.refused(["damaged", "--fresh"], *self.make("x.gguf", long))
+        self.worked(*self.make("x.gguf"), "--fresh")
+
+    def test_by_the_clock(self):
+        started = time.monotonic()
+        output = self.worked("draft", "-m", self.target, "--text", self.law, "--out", self.path("x.gguf"), "--time-budget", "0.1", "--window",
+                             "32", "--width", "32", "--heads", "1", "-t", "1").stdout
+        self.assertLess(time.monotonic() - started, 60)
+        self.assertGreater(len(self.matches(output)), 3)
+
+    def test_refusals(self):
+        base = ["draft", "-m", self.target, "--text", self.law, "--out", self.path("x.gguf"), "--window", "32"]
+        self.refused(["--time-budget", "--steps-samples"], *base)
+        self.refused(["give both"], *base, "--steps-distil", "5")
+        self.refused(["exclude each other"], *base, "--steps-distil", "5", "--time-budget", "1")
+        self.refused(["'q3'", "q8_0"], *base, "--time-budget", "1", "--type", "q3")
+        self.refused(["multiples of 32", "f16"], *base, "--time-budget", "1", "--width", "48")
+        self.refused(["heads"], *base, "--time-budget", "1", "--width", "64", "--heads", "5")
+        self.refused(["--window 200", "128"], *self.make("x.gguf", {"window": 200}))
+        self.refused(["nowhere.gguf"], *self.make("x.gguf", {"model": self.path("nowhere.gguf")}))
+        self.refused(["law.txt"], *self.make("x.gguf", {"model": self.law}))
+        self.refused(["nowhere.txt"], *self.make("x.gguf", {"text": self.path("nowhere.txt")}))
+        self.refused(["same file"], *self.make("x.gguf", {"out": self.target}))
+        self.refused(["16384"], *self.make("x.gguf", {"text": self.path("short.txt", "short")}))
 
 
 class Refusals(TrainTest):
