@@ -18,12 +18,12 @@ constexpr double kSize = 0.1;  // root mean square of the result
 constexpr double kLogitDeviation = 0.5;
 constexpr double kNoise = 0.01;       // deviation of dimensions without a component
 constexpr double kLogCountMax = 3.0;  // deviations: rarer or more frequent than that is the same
-constexpr std::int64_t kRowsAtOnce = 8'192;
+constexpr std::int64_t kEmbeddingRows = 8'192;
 
 // Calls f(first row, rows in float64) over all rows of a tall matrix.
 void over_rows(const torch::Tensor& matrix, const std::function<void(std::int64_t, const torch::Tensor&)>& f) {
-  for (std::int64_t at = 0; at < matrix.size(0); at += kRowsAtOnce)
-    f(at, matrix.narrow(0, at, std::min(kRowsAtOnce, matrix.size(0) - at)).to(torch::kDouble));
+  for (std::int64_t at = 0; at < matrix.size(0); at += kEmbeddingRows)
+    f(at, matrix.narrow(0, at, std::min(kEmbeddingRows, matrix.size(0) - at)).to(torch::kDouble));
 }
 
 torch::Tensor standardised_log(const torch::Tensor& counts) {
