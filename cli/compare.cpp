@@ -24,14 +24,12 @@ constexpr const char* kExamples =
     "Prompts: .jsonl with {\"id\", \"domain\", \"kind\": \"instruction\"|\"prefix\", \"prompt\", \"split\"} a line (only "
     "\"prompt\" is needed);\n"
     "any other file is one prompt. Instructions get the chat template, prefixes none.\n"
-    "Modes: [label=]MODE[:key=value,key=value...], separated by commas; MODE is off, static, drift, online-kd (a draft trained "
-    "while it\n"
-    "serves), or one that copies what followed earlier occurrences of the text's end: lookup (in the text itself), suffix (and "
-    "in "
-    "earlier\n"
-    "answers), draft+suffix, drift+suffix (and the draft elsewhere). Keys are the long flags of Drafting, Copying, Bank and "
-    "recalibration,\n"
-    "and Online distillation without their dashes; model-draft=FILE gives a mode another draft than -md's.\n"
+    "Modes: [label=]MODE[:key=value,key=value...], separated by commas; MODE is off, static, drift, online-kd (a draft trained\n"
+    "while it serves), or one that copies what followed earlier occurrences of the text's end: lookup (in the text itself),\n"
+    "suffix (and in earlier answers), draft+suffix, drift+suffix (and the draft elsewhere). Keys are the long flags of "
+    "Drafting,\n"
+    "Copying, Bank and recalibration, and Online distillation without their dashes; model-draft=FILE gives a mode another draft\n"
+    "than -md's.\n"
     "Exit codes: 0 done; 1 failure; 2 bad input; 3 a text left plain decoding's by more than float noise; 130 interrupted.";
 
 // Files that must not be overwritten.
