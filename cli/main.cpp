@@ -19,6 +19,7 @@
 #include "cli/models.hpp"
 #include "cli/options.hpp"
 #include "cli/run.hpp"
+#include "cli/serve.hpp"
 #include "engines/llama/log.hpp"
 
 namespace {
@@ -59,7 +60,13 @@ int run(std::vector<std::string> arguments) {
   drift::cli::add_run_command(app, exit_code);
   drift::cli::add_compare_command(app, exit_code);
   drift::cli::add_doctor_command(app, exit_code);
+  drift::cli::add_serve_command(app, exit_code);
   arguments = drift::cli::expand_short_flags(arguments);
+  if (!arguments.empty() && arguments.front() == "serve") {
+    auto all = drift::cli::serve_arguments(app, arguments);
+    if (!all.is_ok()) return refuse(all.status().message());
+    arguments = std::move(all).value();
+  }
   if (const drift::Status sound = drift::cli::check_arguments(app, arguments); !sound.is_ok()) return refuse(sound.message());
   std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());  // CLI11 takes them from the back
   try {
