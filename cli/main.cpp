@@ -5,9 +5,9 @@
 #include <CLI/CLI.hpp>
 #include <exception>
 #include <new>
-#include <sstream>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "cli/bank_command.hpp"
@@ -17,7 +17,7 @@
 #include "cli/exit_codes.hpp"
 #include "cli/machine.hpp"
 #include "cli/models.hpp"
-#include "cli/options.hpp"
+#include "cli/program.hpp"
 #include "cli/run.hpp"
 #include "cli/serve.hpp"
 #include "engines/llama/log.hpp"
@@ -42,12 +42,6 @@ void llama_gave_up(const char* message) {
   ::_exit(drift::cli::kExitFailure);
 }
 
-int refuse(const std::string& why) {
-  drift::cli::note(why);
-  drift::cli::note("see drift --help or drift COMMAND --help");
-  return drift::cli::kExitUsage;
-}
-
 int run(std::vector<std::string> arguments) {
   int exit_code = drift::cli::kExitOk;
   CLI::App app("DRIFT: speculative decoding whose frozen draft learns from every verification.", "drift");
@@ -61,25 +55,12 @@ int run(std::vector<std::string> arguments) {
   drift::cli::add_compare_command(app, exit_code);
   drift::cli::add_doctor_command(app, exit_code);
   drift::cli::add_serve_command(app, exit_code);
-  arguments = drift::cli::expand_short_flags(arguments);
   if (!arguments.empty() && arguments.front() == "serve") {
     auto all = drift::cli::serve_arguments(app, arguments);
-    if (!all.is_ok()) return refuse(all.status().message());
+    if (!all.is_ok()) return drift::cli::refuse_line(app, all.status().message());
     arguments = std::move(all).value();
   }
-  if (const drift::Status sound = drift::cli::check_arguments(app, arguments); !sound.is_ok()) return refuse(sound.message());
-  std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());  // CLI11 takes them from the back
-  try {
-    app.parse(reversed);
-  } catch (const CLI::Success& success) {  // --help, --version
-    std::ostringstream text;
-    const int code = app.exit(success, text, text);
-    drift::cli::write_out(text.str());
-    return code;
-  } catch (const CLI::ParseError& error) {
-    return refuse(error.what());
-  }
-  return exit_code;
+  return drift::cli::run_program(app, std::move(arguments), exit_code);
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include "cli/console.hpp"
 #include "cli/input.hpp"
 #include "cli/llama_flags.hpp"
+#include "cli/options.hpp"
 #include "cli/serve.hpp"
 #include "text/printable.hpp"
 
@@ -146,7 +147,7 @@ std::string config_of(const std::vector<std::string>& arguments) {
 }  // namespace
 
 Result<std::vector<std::string>> serve_arguments(CLI::App& app, const std::vector<std::string>& arguments) {
-  DRIFT_ASSIGN(const Translated translated, translate_llama_flags({arguments.begin() + 1, arguments.end()}));
+  DRIFT_ASSIGN(const Translated translated, translate_llama_flags(expand_short_flags({arguments.begin() + 1, arguments.end()})));
   for (const std::string& warning : translated.warnings) note(warning);
   Merger merger(*app.get_subcommand("serve"), translated.arguments);
   DRIFT_TRY(merger.add_environment());

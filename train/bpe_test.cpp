@@ -98,7 +98,7 @@ TEST(Vocabulary, LlamaCppCutsTextAlike) {
         "\xC2\xA0 \xC2\xBD\n";
   }
   domain.train.push_back(text);
-  auto vocabulary = vocabulary_of({domain}, 400);
+  auto vocabulary = vocabulary_of({domain}, 360);
   ASSERT_TRUE(vocabulary.is_ok()) << vocabulary.status().message();
   auto meta = meta_of(*vocabulary, "test");
   ASSERT_TRUE(meta.is_ok()) << meta.status().message();

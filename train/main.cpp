@@ -5,14 +5,14 @@
 
 #include <CLI/CLI.hpp>
 #include <new>
-#include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cli/console.hpp"
 #include "cli/exit_codes.hpp"
 #include "cli/machine.hpp"
-#include "cli/options.hpp"
+#include "cli/program.hpp"
 #include "train/pair_command.hpp"
 #include "train/show.hpp"
 #include "train/tune_command.hpp"
@@ -31,12 +31,6 @@ void keep_memory() {
   ::mallopt(M_TRIM_THRESHOLD, kLargest);
 }
 
-int refuse(const std::string& why) {
-  drift::cli::note(why);
-  drift::cli::note("see drift-train --help or drift-train COMMAND --help");
-  return drift::cli::kExitUsage;
-}
-
 int run(std::vector<std::string> arguments) {
   int exit_code = drift::cli::kExitOk;
   CLI::App app("Trains and tunes small models for DRIFT.", "drift-train");
@@ -47,20 +41,7 @@ int run(std::vector<std::string> arguments) {
   drift::train::add_pair_command(app, exit_code);
   drift::train::add_tune_command(app, exit_code);
   drift::train::add_show_command(app, exit_code);
-  arguments = drift::cli::expand_short_flags(arguments);
-  if (const drift::Status sound = drift::cli::check_arguments(app, arguments); !sound.is_ok()) return refuse(sound.message());
-  std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());  // CLI11 takes them from the back
-  try {
-    app.parse(reversed);
-  } catch (const CLI::Success& success) {  // --help, --version
-    std::ostringstream text;
-    const int code = app.exit(success, text, text);
-    drift::cli::write_out(text.str());
-    return code;
-  } catch (const CLI::ParseError& error) {
-    return refuse(error.what());
-  }
-  return exit_code;
+  return drift::cli::run_program(app, std::move(arguments), exit_code);
 }
 
 }  // namespace

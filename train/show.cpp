@@ -109,7 +109,7 @@ void add_show_command(CLI::App& app, int& exit_code) {
   const auto folder = std::make_shared<std::string>();
   cli::add_text(*command, "FOLDER", "FOLDER", "what --out named", *folder)->required();
   command->callback([folder, &exit_code] {
-    const Result<std::string> text = describe_folder(*folder);
+    Result<std::string> text = describe_folder(*folder);
     if (!text.is_ok()) {
       exit_code = cli::fail(text.status());
       return;

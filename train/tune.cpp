@@ -176,8 +176,10 @@ Status Tuning::label() {
     return labelled() < least || !by_time() || label_seconds_ < kShareLabels * options_.minutes * 60;
   };
   if (state_.step > 0 || !more()) return Status::ok();
-  DRIFT_ASSIGN(const std::unique_ptr<engine::LlamaEngine> teacher,
-               engine::LlamaEngine::make(target_, {.context = static_cast<int>(options_.length), .threads = options_.threads}));
+  engine::LlamaConfig config;
+  config.context = static_cast<int>(options_.length);
+  config.threads = options_.threads;
+  DRIFT_ASSIGN(const std::unique_ptr<engine::LlamaEngine> teacher, engine::LlamaEngine::make(target_, config));
   Clock::time_point kept = Clock::now(), told = Clock::now();
   while (more()) {
     const Clock::time_point start = Clock::now();

@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include "drift/decode/testing.hpp"
 #include "drift/testing/toy_engine.hpp"
 
 namespace drift::decode {
@@ -50,17 +51,7 @@ struct Rig {
     EXPECT_TRUE(s.is_ok()) << s.status().message();
     return s.is_ok() ? std::move(s).value() : nullptr;
   }
-  std::vector<trace::StepEvent> run(Sequence& s) {
-    std::vector<trace::StepEvent> all, events;
-    Sequence* const one[] = {&s};
-    while (s.ending() == Ending::kRunning) {
-      const Status stepped = stepper.step(one, events);
-      EXPECT_TRUE(stepped.is_ok()) << stepped.message();
-      if (!stepped.is_ok()) break;
-      all.push_back(events[0]);
-    }
-    return all;
-  }
+  std::vector<trace::StepEvent> run(Sequence& s) { return run_to_end(stepper, s); }
   ToyEngine target, draft;
   Stepper stepper;
   RngStream stream;

@@ -88,7 +88,6 @@ class LlamaEngine final : public Engine {
   Status add_adapters(const std::vector<LoraAdapter>& adapters);
   bool is_open(SeqId seq) const { return seq >= 0 && static_cast<std::size_t>(seq) < sequences_.size() && sequences_[seq].open; }
   Status check_open(SeqId seq, const char* what) const;
-  Status check_nodes(std::span<const Node> nodes);
   void schedule(std::span<const Node> nodes);
   void append_chunks(std::size_t begin, std::size_t size_max, bool embeddings);
   Status decode(std::span<const Node> nodes, const Chunk& chunk);

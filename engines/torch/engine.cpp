@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <exception>
 
+#include "drift/engine/line.hpp"
 #include "engines/llama/hash.hpp"
 #include "engines/torch/gguf_read.hpp"
 
@@ -187,43 +188,6 @@ Status TorchEngine::truncate(SeqId seq, Pos length) {
   return Status::ok();
 }
 
-// Whether all nodes are well-formed; fills added_. Changes nothing else.
-Status TorchEngine::check_nodes(std::span<const Node> nodes) {
-  std::fill(added_.begin(), added_.end(), 0);
-  for (std::size_t i = 0; i < nodes.size(); ++i) {
-    const Node& node = nodes[i];
-    const auto refuse = [i](Code code, const std::string& why) {
-      return Status(code, "forward: node " + std::to_string(i) + ": " + why);
-    };
-    if (!is_open(node.seq)) return refuse(Code::kInvalid, "sequence " + std::to_string(node.seq) + " is not open");
-    if (node.token < 0 || node.token >= net_->shape().vocab) {
-      return refuse(Code::kInvalid, "token " + std::to_string(node.token) + " is outside the vocabulary of " +
-                                        std::to_string(net_->shape().vocab));
-    }
-    const Sequence& sequence = sequences_[node.seq];
-    const Pos in_line = sequence.pending() + added_[node.seq];
-    const NodeIndex last = in_line > 0 ? in_line - 1 : kPrefix;
-    if (node.parent < kPrefix || node.parent > last) {
-      return refuse(Code::kInvalid, "parent " + std::to_string(node.parent) + " is not a node of sequence " +
-                                        std::to_string(node.seq) + " (last is " + std::to_string(last) + ")");
-    }
-    if (node.parent != last) {
-      return refuse(Code::kUnsupported,
-                    "parent " + std::to_string(node.parent) + " has a child already; this engine takes lines, not trees");
-    }
-    const Pos pos = sequence.kept + in_line;
-    if (node.pos != pos)
-      return refuse(Code::kInvalid, "position " + std::to_string(node.pos) + " must be " + std::to_string(pos));
-    if (pos >= context_length_) {
-      return refuse(Code::kLimit, "sequence " + std::to_string(node.seq) + " is full: its context holds " +
-                                      std::to_string(context_length_) +
-                                      " tokens; shorten the text or make the engine with a larger context");
-    }
-    ++added_[node.seq];
-  }
-  return Status::ok();
-}
-
 // Weights are frozen within a step: between the first node since a keep() and that sequence's next keep().
 Status TorchEngine::check_weights() const {
   const std::uint64_t version = net_->version();
@@ -309,7 +273,10 @@ void TorchEngine::roll_back(const std::vector<Pos>& lengths) {
 
 Status TorchEngine::forward(std::span<const Node> nodes, Rows& out) {
   out = Rows{};
-  DRIFT_TRY(check_nodes(nodes));
+  const auto line_of = [this](SeqId seq) {
+    return is_open(seq) ? Line{true, sequences_[seq].kept, sequences_[seq].pending()} : Line{};
+  };
+  DRIFT_TRY(check_line_nodes(nodes, static_cast<std::size_t>(net_->shape().vocab), context_length_, line_of, added_));
   if (nodes.empty()) return Status::ok();
   DRIFT_TRY(check_weights());
 

@@ -75,7 +75,6 @@ class TorchEngine final : public Engine {
   TorchEngine(LlamaNet net, GgufMeta meta) : net_(std::move(net)), meta_(std::move(meta)) {}
   bool is_open(SeqId seq) const;
   Status check_open(SeqId seq, const char* what) const;
-  Status check_nodes(std::span<const Node> nodes);
   Status check_weights() const;
   Result<SeqId> free_slot() const;
   void refresh(Sequence& sequence);

@@ -214,9 +214,11 @@ TEST(TorchSmol, LogitsAgreeWithLlama) {
   ASSERT_TRUE(status.is_ok()) << status.message();
   const std::vector<Token> tokens = some_tokens(48, model->net->shape().vocab, 4);
   const AllRows ours = rows_of(*or_abort(TorchEngine::make(model->net, model->meta, small_config(true))), tokens);
-  const Distance worst = compare(ours, rows_of(*llama_engine(f32), tokens), kLogitTolerance);
+  // llama.cpp keeps keys and values in half precision, and here are 30 layers of them: measured 0.044.
+  constexpr double kDeepTolerance = 0.1;
+  const Distance worst = compare(ours, rows_of(*llama_engine(f32), tokens), kDeepTolerance);
   std::printf("[ measured ] SmolLM2 f32, largest difference: logits %.3g, hidden %.3g\n", worst.logits, worst.hidden);
-  EXPECT_LE(worst.logits, kLogitTolerance);
+  EXPECT_LE(worst.logits, kDeepTolerance);
 }
 
 // What only a trainable engine promises.
@@ -273,13 +275,13 @@ TEST_F(TorchTraining, WeightsMayNotChangeWithinAStep) {
   row(prompt_, 0);
   train();
   Rows rows;
-  const Status status = engine_->forward({{Node{seq_, 7, 20, 19, true}}}, rows);
+  const Status status = engine_->forward(std::vector<Node>{Node{seq_, 7, 20, 19, true}}, rows);
   EXPECT_EQ(status.code(), Code::kInvalid);
   EXPECT_NE(status.message().find("pending nodes"), std::string::npos) << status.message();
   const SeqId other = engine_->open().value();  // a sequence without pending nodes is free
-  EXPECT_TRUE(engine_->forward({{Node{other, 7, 0, kPrefix, true}}}, rows).is_ok());
+  EXPECT_TRUE(engine_->forward(std::vector<Node>{Node{other, 7, 0, kPrefix, true}}, rows).is_ok());
   ASSERT_TRUE(engine_->keep(seq_, {}).is_ok());
-  EXPECT_TRUE(engine_->forward({{Node{seq_, 7, 0, kPrefix, true}}}, rows).is_ok());
+  EXPECT_TRUE(engine_->forward(std::vector<Node>{Node{seq_, 7, 0, kPrefix, true}}, rows).is_ok());
 }
 
 TEST_F(TorchTraining, TheContentHashFollowsTheWeights) {
@@ -309,7 +311,7 @@ TEST_F(TorchTraining, WeightsThatAreNotFiniteAreReportedAndNothingIsKept) {
   const torch::Tensor saved = net_->output_norm->weight.clone();
   net_->output_norm->weight.fill_(std::numeric_limits<float>::quiet_NaN());
   Rows rows;
-  const Status status = engine_->forward({{Node{seq_, 7, 2, kPrefix, true}}}, rows);
+  const Status status = engine_->forward(std::vector<Node>{Node{seq_, 7, 2, kPrefix, true}}, rows);
   EXPECT_EQ(status.code(), Code::kInternal);
   EXPECT_NE(status.message().find("not finite"), std::string::npos) << status.message();
   EXPECT_EQ(rows.size(), 0U);

@@ -124,11 +124,11 @@ TEST_F(TorchFiles, WhatIsNoModelIsRefused) {
 }
 
 TEST_F(TorchFiles, ContradictionsAreNamed) {
-  expect_refused(with("llama.embedding_length", std::uint32_t{32}), Code::kCorrupt, "its header says");
+  expect_refused(with("llama.embedding_length", std::uint32_t{32}), Code::kUnsupported, "turning 16 dimensions of a head");
   expect_refused(with("llama.embedding_length", std::uint32_t{0}), Code::kInvalid, "width is 0");
   expect_refused(with("llama.block_count", std::uint32_t{3}), Code::kCorrupt, "blk.2.");
   expect_refused(with("llama.block_count", std::uint32_t{1}), Code::kUnsupported, "blk.1.");
-  expect_refused(with("llama.feed_forward_length", std::uint32_t{64}), Code::kCorrupt, "ffn_");
+  expect_refused(with("llama.feed_forward_length", std::uint32_t{64}), Code::kCorrupt, "its header says");
   expect_refused(with("llama.attention.head_count", std::uint32_t{3}), Code::kInvalid, "3 heads");
   expect_refused(with("llama.attention.head_count_kv", std::uint32_t{0}), Code::kInvalid, "kv heads is 0");
   expect_refused(with("llama.context_length", std::uint32_t{0xffffffff}), Code::kInvalid, "context is 4294967295");
