@@ -1,5 +1,6 @@
 #include "cli/serve.hpp"
 
+#include <arpa/inet.h>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
@@ -196,7 +197,19 @@ server::api::Defaults defaults_of(const ServeOptions& options, const Pair& pair,
   return out;
 }
 
-// Serves until a signal comes. The order of the end: no new work, what is there finishes, banks are saved, connections close.
+// Whatever way serving is left: nothing decodes and nobody is answered any more when the service goes.
+struct Stopping {
+  server::Scheduler& scheduler;
+  std::thread& decoding;
+  server::HttpServer& http;
+  ~Stopping() {
+    scheduler.stop();
+    decoding.join();
+    http.stop();
+  }
+};
+
+// Serves until a signal comes, or decoding breaks down. The order of the end: no new work, what is there finishes, banks are saved, connections close.
 Result<int> serve_until_signal(const ServeOptions& options, const Pair& pair, Mode mode, server::HttpServer& http,
                                server::ServerMetrics& metrics, server::Log& log) {
   const ServeText text(*pair.text, pair.target->describe().vocab, options.special);
@@ -217,12 +230,10 @@ Result<int> serve_until_signal(const ServeOptions& options, const Pair& pair, Mo
                           options.slots,
                           options.settings.judge,
                           options.settings.copy};
-  std::promise<void> ended;
-  std::thread decoding([&] {
-    scheduler.run();
-    ended.set_value();
-  });
-  const std::future<void> end = ended.get_future();
+  std::promise<Status> ended;
+  std::future<Status> ended_as = ended.get_future();
+  std::thread decoding([&] { ended.set_value(scheduler.run()); });
+  const Stopping stopping{scheduler, decoding, http};
   http.open(service);
   log.info("ready", {{"model", service.defaults.model},
                      {"draft", pair.draft ? server::api::Json(service.card.draft_name) : server::api::Json(nullptr)},
@@ -230,14 +241,18 @@ Result<int> serve_until_signal(const ServeOptions& options, const Pair& pair, Mo
                      {"slots", options.slots},
                      {"context", pair.context},
                      {"load_s", pair.load_s}});
-  while (!interrupted()) std::this_thread::sleep_for(milliseconds(50));
-  log.info("draining", {{"timeout_s", options.shutdown_timeout_s}});
-  scheduler.drain();
-  if (end.wait_for(std::chrono::seconds(options.shutdown_timeout_s)) == std::future_status::timeout) {
-    log.warning("requests were cut off: --shutdown-timeout is over");
-    scheduler.stop();
+  const auto ends_within = [&ended_as](milliseconds most) { return ended_as.wait_for(most) == std::future_status::ready; };
+  while (!interrupted() && !ends_within(milliseconds(50))) {
   }
-  decoding.join();
+  if (interrupted()) {
+    log.info("draining", {{"timeout_s", options.shutdown_timeout_s}});
+    scheduler.drain();
+    if (!ends_within(std::chrono::seconds(options.shutdown_timeout_s))) {
+      log.warning("requests were cut off: --shutdown-timeout is over");
+      scheduler.stop();
+    }
+  }
+  DRIFT_TRY(ended_as.get());  // a bank whose decoding broke down is not saved: the file holds what was saved before
   const Status saved = banks.save_all();
   http.stop();
   log.info("ended");
@@ -316,7 +331,7 @@ void add_server_options(CLI::App& command, ServeOptions& o) {
         });
   whole("--prefill-chunk", 1, 1 << 16, "tokens of a prompt between two steps of the answers in work [128]", kServing,
         [&o](std::int64_t v) { o.scheduler.chunk_shared = static_cast<std::size_t>(v); });
-  whole("--queue-max", 0, 100'000, "answers that may wait for a slot [256]", kServing,
+  whole("--queue-max", 1, 100'000, "answers that may wait for a slot [256]", kServing,
         [&o](std::int64_t v) { o.scheduler.queue_max = static_cast<std::size_t>(v); });
   whole("--body-max", 1'024, 1 << 30, "bytes of a request's body [8388608]", kServing,
         [&o](std::int64_t v) { o.http.body_bytes_max = static_cast<std::size_t>(v); });
@@ -378,7 +393,13 @@ void add_rule_options(CLI::App& command, ServeOptions& o) {
 
 }  // namespace
 
-bool is_loopback(const std::string& host) { return host == "localhost" || host == "::1" || host.rfind("127.", 0) == 0; }
+bool is_loopback(const std::string& host) {
+  in_addr v4{};
+  in6_addr v6{};
+  if (::inet_pton(AF_INET, host.c_str(), &v4) == 1) return ntohl(v4.s_addr) >> 24 == 127;
+  if (::inet_pton(AF_INET6, host.c_str(), &v6) == 1) return IN6_IS_ADDR_LOOPBACK(&v6) != 0;
+  return host == "localhost";
+}
 
 void add_serve_command(CLI::App& app, int& exit_code) {
   auto options = std::make_shared<ServeOptions>();

@@ -77,7 +77,7 @@ Json legacy_json(const std::vector<TokenInfo>& tokens, std::size_t& offset) {
 const char* finish_reason(Finish finish) { return finish == Finish::kEnd || finish == Finish::kStop ? "stop" : "length"; }
 
 Json timings_json(const Ended& ended) {
-  const std::uint64_t prompt = ended.prompt_tokens - ended.cached_tokens, predicted = ended.metrics.tokens;
+  const std::uint64_t prompt = ended.prompt_tokens - ended.cached_tokens, predicted = ended.tokens;
   Json out = {{"cache_n", ended.cached_tokens},
               {"prompt_n", prompt},
               {"prompt_ms", ended.prompt_ms},
@@ -115,8 +115,8 @@ Json metrics_json(const Ended& ended) {
           {"time_to_first_token_ms", ended.first_token_ms},
           {"generation_time_ms", ended.predicted_ms},
           {"queue_time_ms", ended.queue_ms},
-          {"mean_itl_ms", m.tokens > 1 ? after_first_ms / static_cast<double>(m.tokens - 1) : 0.0},
-          {"tokens_per_second", per_second(m.tokens, ended.predicted_ms)}};
+          {"mean_itl_ms", ended.tokens > 1 ? after_first_ms / static_cast<double>(ended.tokens - 1) : 0.0},
+          {"tokens_per_second", per_second(ended.tokens, ended.predicted_ms)}};
 }
 
 std::string sse(const Json& json) { return "data: " + dump(json) + "\n\n"; }
@@ -141,7 +141,7 @@ Json AnswerBody::usage_json() const {
   std::uint64_t prompt = 0, cached = 0, completion = 0;
   for (std::size_t i = 0; i < choices_.size(); ++i) {
     const Ended& ended = *choices_[i].ended;
-    completion += ended.metrics.tokens;
+    completion += ended.tokens;
     if (i % static_cast<std::size_t>(request_.n) != 0) continue;  // n answers share one prompt
     prompt += ended.prompt_tokens;
     cached += ended.cached_tokens;
@@ -188,7 +188,7 @@ Json AnswerBody::llama_json(std::size_t index, const std::string& content, const
               {"id_slot", ended.slot},
               {"stop", true},
               {"model", head_.model},
-              {"tokens_predicted", ended.metrics.tokens},
+              {"tokens_predicted", ended.tokens},
               {"tokens_evaluated", ended.prompt_tokens},
               {"generation_settings",
                {{"temperature", s.temperature},
@@ -210,7 +210,7 @@ Json AnswerBody::llama_json(std::size_t index, const std::string& content, const
               {"truncated", false},
               {"stop_type", stop_type(ended.finish)},
               {"stopping_word", ended.stop_string},
-              {"tokens_cached", ended.prompt_tokens + ended.metrics.tokens - 1},
+              {"tokens_cached", ended.prompt_tokens + ended.tokens - 1},
               {"timings", timings_json(ended)},
               {"metrics", metrics_json(ended)}};
   if (request_.logprobs >= 0 && !tokens.empty()) out["completion_probabilities"] = content_json(tokens, true);

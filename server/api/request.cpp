@@ -210,6 +210,9 @@ void add_bias(const Fields& fields, const std::string& place, const Input& token
                                             value.dump().substr(0, 40), -kBiasMax, kBiasMax));
   }
   if (token.is_string()) {
+    const std::size_t bytes = token.get_ref<const std::string&>().size();
+    if (bytes > kBiasTextBytesMax)
+      return fields.refuse(place, fmt::format("is a text of {} bytes; at most {} are taken", bytes, kBiasTextBytesMax));
     out.text_bias.emplace_back(token.get<std::string>(), never ? kBanned : value.get<float>());
     return;
   }
@@ -349,7 +352,6 @@ void read_common(const Fields& fields, const Defaults& defaults, GenerateRequest
   }
   fields.boolean("cache_prompt", out.cache_prompt);
   fields.boolean("return_tokens", out.return_tokens);
-  fields.boolean("timings_per_token", out.timings_per_token);
   read_sampling(fields, out);
   read_rules(fields, defaults, out);
   read_logprobs(fields, out);

@@ -33,7 +33,8 @@ inline constexpr std::int64_t kTokensMax = std::int64_t{1} << 20;
 inline constexpr std::size_t kLogitBiasMax = 1'024;
 inline constexpr float kBiasMax = 1'000.0f;  // +- added to a logit
 inline constexpr float kBanned = -std::numeric_limits<float>::infinity();
-inline constexpr int kTopLogprobsMax = 100;
+inline constexpr std::size_t kBiasTextBytesMax = 128;  // of a text whose tokens are biased
+inline constexpr int kTopLogprobsMax = 20;
 
 // What a request leaves open is taken from the server's flags.
 struct Defaults {
@@ -71,7 +72,7 @@ struct GenerateRequest {
   LogitRules rules;
   std::vector<std::pair<std::string, float>> text_bias;  // for every token of a text; a float of kBanned: never
   int logprobs = -1;                                     // so many best of each token; -1: none
-  bool cache_prompt = true, return_tokens = false, timings_per_token = false;
+  bool cache_prompt = true, return_tokens = false;
   decode::Mode mode = decode::Mode::kOff;
   int draft_tokens = 3;
   std::string bank = "default";

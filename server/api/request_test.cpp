@@ -250,6 +250,7 @@ TEST(Request, RulesForLogits) {
   EXPECT_EQ(bad(kC, with(R"("logit_bias": {"5": 1e9})")).param, "logit_bias.5");
   EXPECT_EQ(bad(kC, with(R"("logit_bias": [[5]])")).param, "logit_bias[0]");
   EXPECT_EQ(bad(kC, with(R"("logit_bias": 5)")).param, "logit_bias");
+  EXPECT_EQ(bad(kC, with("\"logit_bias\": [[\"" + std::string(kBiasTextBytesMax + 1, 'x') + "\", 1]]")).param, "logit_bias[0]");
   EXPECT_EQ(bad(kC, with(R"("repetition_penalty": 0)")).param, "repetition_penalty");
 }
 
@@ -264,7 +265,7 @@ TEST(Request, LogprobsOfEachRoute) {
   EXPECT_EQ(good(kC, with(R"("logprobs": 0)")).logprobs, 0);
   EXPECT_EQ(good(Route::kLlama, with(R"("n_probs": 3)")).logprobs, 3);
   EXPECT_EQ(good(Route::kLlama, with(R"("n_probs": 0)")).logprobs, -1);
-  EXPECT_EQ(bad(kC, with(R"("logprobs": 101)")).param, "logprobs");
+  EXPECT_EQ(bad(kC, with(R"("logprobs": 21)")).param, "logprobs");
 }
 
 TEST(Request, TokenizeTakesThreeKinds) {

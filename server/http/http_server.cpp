@@ -120,6 +120,8 @@ void HttpServer::Impl::set_up() {
   http.set_keep_alive_max_count(1'000'000);
   http.set_keep_alive_timeout(std::min<time_t>(config.read_timeout.count(), 5));  // a silent connection holds a thread
   http.set_tcp_nodelay(true);
+  // httplib's own choice lets two servers share a port, and each gets every second client.
+  http.set_socket_options([](socket_t fd) { httplib::set_socket_opt(fd, SOL_SOCKET, SO_REUSEADDR, 1); });
   http.set_default_headers({{"Server", "drift"}});
   http.set_error_handler([this](const HttpRequest& request, HttpResponse& response) {
     if (!response.body.empty()) return httplib::Server::HandlerResponse::Unhandled;  // a route has said why

@@ -27,23 +27,25 @@ std::string now_utc() {
 
 }  // namespace
 
-void Log::write(Level level, std::string_view event, const api::Json& fields) {
-  std::string line;
+std::string Log::line_of(Level level, std::string_view event, const api::Json& fields) const {
   if (format_ == Format::kJson) {
     api::Json json = {{"time", now_utc()}, {"level", name_of(level)}, {"event", event}};
     if (fields.is_object()) json.update(fields);
-    line = api::dump(json) + "\n";
-  } else {
-    line = fmt::format("{} {}{}", now_utc(), level == Level::kInfo ? "" : fmt::format("{}: ", name_of(level)), event);
-    if (fields.is_object()) {
-      for (const auto& [name, value] : fields.items()) {
-        line += fmt::format(" {}={}", name, value.is_string() ? value.get_ref<const std::string&>() : api::dump(value));
-      }
-    }
-    line = text::printable(line) + "\n";
+    return api::dump(json) + "\n";
   }
+  std::string line = fmt::format("{} {}{}", now_utc(), level == Level::kInfo ? "" : fmt::format("{}: ", name_of(level)), event);
+  if (fields.is_object()) {
+    for (const auto& [name, value] : fields.items())
+      line += fmt::format(" {}={}", name, value.is_string() ? value.get_ref<const std::string&>() : api::dump(value));
+  }
+  return text::printable(line) + "\n";
+}
+
+void Log::write(Level level, std::string_view event, const api::Json& fields) noexcept try {
+  const std::string line = line_of(level, event, fields);
   const std::lock_guard lock(mutex_);
   sink_(line);
+} catch (const std::exception&) {  // no memory for a line: what it would have said is lost
 }
 
 }  // namespace drift::server

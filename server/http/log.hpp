@@ -1,6 +1,6 @@
 // log.hpp - what a running server says: one line an event, for people or as JSON.
 //
-// Never a prompt, an answer or a key. Threads: any. Cost: one write; what cannot be written is lost.
+// Never a prompt, an answer or a key. Threads: any. Cost: one write; what cannot be written is lost, and nothing is thrown.
 #pragma once
 
 #include <functional>
@@ -21,11 +21,13 @@ class Log {
   Log(Format format, Sink sink) : format_(format), sink_(std::move(sink)) {}
 
   // `fields` is an object or null.
-  void write(Level level, std::string_view event, const api::Json& fields = nullptr);
+  void write(Level level, std::string_view event, const api::Json& fields = nullptr) noexcept;
   void info(std::string_view event, const api::Json& fields = nullptr) { write(Level::kInfo, event, fields); }
   void warning(std::string_view event, const api::Json& fields = nullptr) { write(Level::kWarning, event, fields); }
 
  private:
+  std::string line_of(Level level, std::string_view event, const api::Json& fields) const;
+
   const Format format_;
   const Sink sink_;
   std::mutex mutex_;

@@ -154,8 +154,8 @@ void ServerMetrics::ended(const GenerationConfig& /*config*/, const Ended& ended
   first_token_.Observe(ended.first_token_ms * 1e-3);
   queue_time_.Observe(ended.queue_ms * 1e-3);
   answer_time_.Observe((ended.queue_ms + ended.prompt_ms + ended.predicted_ms) * 1e-3);
-  if (ended.metrics.tokens > 0) per_token_.Observe(ended.predicted_ms * 1e-3 / static_cast<double>(ended.metrics.tokens));
-  const std::uint64_t length = ended.prompt_tokens + ended.metrics.tokens;
+  if (ended.tokens > 0) per_token_.Observe(ended.predicted_ms * 1e-3 / static_cast<double>(ended.tokens));
+  const std::uint64_t length = ended.prompt_tokens + ended.tokens;
   if (length > longest_.load(std::memory_order_relaxed)) longest_.store(length, std::memory_order_relaxed);
 }
 

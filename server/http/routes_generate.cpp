@@ -45,7 +45,7 @@ struct Generation {
     if (end != nullptr) {
       ++ended;
       prompt_tokens += end->prompt_tokens;
-      tokens += end->metrics.tokens;
+      tokens += end->tokens;
       drafted += end->metrics.drafted;
       accepted += end->metrics.accepted;
     }
@@ -85,25 +85,30 @@ Problem problem_of_submit(const Status& refused) {
   return problem;
 }
 
+// The client has gone.
+void give_up(Generation& g, HttpResponse& response) {
+  g.job->cancel();
+  response.status = 499;  // nobody reads it; for the log
+}
+
 void answer_whole(Generation& g, const HttpRequest& request, HttpResponse& response) {
   api::AnswerBody body(g.request, g.head, g.job->choices());
-  while (true) {
+  for (Clock::time_point looked = Clock::now();;) {
+    if (Clock::now() - looked >= kLook) {  // also while events keep coming: nothing is written that could fail
+      if (request.is_connection_closed()) return give_up(g, response);
+      looked = Clock::now();
+    }
     Job::Event event;
     switch (g.next(event)) {
       case Job::Got::kEvent: body.add(std::move(event)); break;
       case Job::Got::kDone: return send(response, body.json());
       case Job::Got::kFailed: return send(response, problem_of_failure(*g.job));
-      case Job::Got::kNothing:
-        if (!request.is_connection_closed()) break;
-        g.job->cancel();
-        response.status = 499;  // nobody reads it; for the log
-        return;
+      case Job::Got::kNothing: break;
     }
   }
 }
 
-// Sends the next piece of a stream; false ends the connection.
-bool stream_piece(Generation& g, httplib::DataSink& sink) {
+bool stream_next(Generation& g, httplib::DataSink& sink) {
   const auto write = [&](const std::string& text) {
     g.last_sent = Clock::now();
     if (text.empty() || sink.write(text.data(), text.size())) return true;
@@ -133,6 +138,17 @@ bool stream_piece(Generation& g, httplib::DataSink& sink) {
   return false;
 }
 
+// Sends the next piece of a stream; false ends the connection. httplib catches nothing here.
+bool stream_piece(Generation& g, httplib::DataSink& sink) {
+  try {
+    return stream_next(g, sink);
+  } catch (const std::exception& error) {
+    g.job->cancel();
+    g.exchange.log.write(Log::Level::kError, "a stream was broken off", {{"id", g.exchange.request_id}, {"why", error.what()}});
+    return false;
+  }
+}
+
 // The 200 is sent when there is a first result, or when that takes too long for whoever waits.
 void answer_stream(const std::shared_ptr<Generation>& g, const HttpRequest& request, HttpResponse& response) {
   g->stream = std::make_unique<api::AnswerStream>(g->request, g->head, g->job->choices());
@@ -147,10 +163,7 @@ void answer_stream(const std::shared_ptr<Generation>& g, const HttpRequest& requ
       case Job::Got::kFailed: return send(response, problem_of_failure(*g->job));
       case Job::Got::kDone: first = true; break;
       case Job::Got::kNothing:
-        if (!request.is_connection_closed()) break;
-        g->job->cancel();
-        response.status = 499;
-        return;
+        if (request.is_connection_closed()) return give_up(*g, response);
     }
   }
   if (g->ahead.empty()) g->ahead = g->stream->begin() + ": keep-alive\n\n";

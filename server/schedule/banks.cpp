@@ -1,6 +1,7 @@
 #include "server/schedule/banks.hpp"
 
 #include <algorithm>
+#include <exception>
 #include <utility>
 
 namespace drift::server {
@@ -139,20 +140,29 @@ void Banks::work() {
     if (ending_) return;
     const Work todo = work_;
     lock.unlock();
-    Bank& bank = *writing_.bank;
-    if (todo == Work::kRoom) {
-      auto room = bank::Snapshot::room(bank.recal()->bank().config());
-      if (room.is_ok()) room_ = std::move(room).value();  // without it the snapshot makes its own, slowly
-    } else {
-      const Status written = bank.session_->write(writing_.stored);
-      if (written.is_ok()) bank.saved_commits_ = bank.taken_commits_;
-      note(bank.name(), written);
-      writing_ = {};
-    }
+    todo == Work::kRoom ? make_room() : write_file();
     lock.lock();
     work_ = Work::kNone;
     wake_.notify_all();
   }
+}
+
+void Banks::make_room() {
+  auto room = bank::Snapshot::room(writing_.bank->recal()->bank().config());
+  if (room.is_ok()) room_ = std::move(room).value();  // without it the snapshot makes its own, slowly
+}
+
+void Banks::write_file() {
+  const std::shared_ptr<Bank> bank = writing_.bank;
+  Status written;
+  try {
+    written = bank->session_->write(writing_.stored);
+  } catch (const std::exception& error) {
+    written = {Code::kLimit, std::string("a bank could not be written: ") + error.what()};
+  }
+  if (written.is_ok()) bank->saved_commits_ = bank->taken_commits_;
+  note(bank->name(), written);
+  writing_ = {};
 }
 
 void Banks::note(const std::string& name, const Status& status) {

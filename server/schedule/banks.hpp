@@ -99,6 +99,8 @@ class Banks {
   };
   enum class Work { kNone, kRoom, kFile };
   void work();
+  void make_room();
+  void write_file();
   Result<std::shared_ptr<Bank>> open(const std::string& name);
   void begin_save(std::chrono::steady_clock::time_point now);
   void note(const std::string& name, const Status& status);

@@ -73,11 +73,13 @@ struct Ended {
   int slot = 0;
   std::size_t prompt_tokens = 0;
   std::size_t cached_tokens = 0;  // of the prompt, found in the slot's KV memory
-  double queue_ms = 0;            // from arrival to a slot
-  double prompt_ms = 0;           // from the slot to the end of prefill
-  double predicted_ms = 0;        // from there to the last token
-  double first_token_ms = 0;      // from arrival to the first tokens
-  int draft_tokens = 0;           // the configured length of a block
+  std::uint64_t tokens =
+      0;  // of the answer, with the one that ended it; metrics count those a block decided behind a stop string, too
+  double queue_ms = 0;        // from arrival to a slot
+  double prompt_ms = 0;       // from the slot to the end of prefill
+  double predicted_ms = 0;    // from there to the last token
+  double first_token_ms = 0;  // from arrival to the first tokens
+  int draft_tokens = 0;       // the configured length of a block
   trace::Metrics metrics;
 };
 

@@ -1,6 +1,8 @@
 #include "server/schedule/scheduler.hpp"
 
 #include <algorithm>
+#include <exception>
+#include <new>
 #include <utility>
 
 namespace drift::server {
@@ -36,6 +38,7 @@ struct Scheduler::Slot {
   std::shared_ptr<Bank> bank;  // stays when the answer ends: its text is remembered there when the sequence leaves it
   std::size_t cached = 0;
   std::size_t prefilled = 0;
+  std::uint64_t tokens = 0;
   trace::Metrics metrics;
   Clock::time_point started, decoding;
   double first_token_ms = -1;
@@ -121,25 +124,42 @@ bool Scheduler::finished() const {
   return stopping_ || (draining_ && idle);
 }
 
-void Scheduler::run() {
+void Scheduler::work_until_finished() {
   constexpr auto kNap = std::chrono::milliseconds(200);  // banks are looked after at least this often
   while (!finished()) {
     if (tick() || banks_busy_) continue;
     std::unique_lock lock(mutex_);
     wake_.wait_for(lock, kNap, [this] { return queue_.size() > 0 || draining_ || stopping_; });
   }
-  const Status over(Code::kCancelled, "the server is shutting down");
+}
+
+Status Scheduler::run() {
+  Status broken;
+  try {
+    work_until_finished();
+  } catch (const std::bad_alloc&) {
+    broken = {Code::kInternal, "decoding ran out of memory"};
+  } catch (const std::exception& error) {
+    broken = {Code::kInternal, std::string("decoding failed: ") + error.what()};
+  }
+  end_all(broken.is_ok() ? Status(Code::kCancelled, "the server is shutting down") : broken);
+  return broken;
+}
+
+// Nothing is left unanswered, and nothing new is taken.
+void Scheduler::end_all(const Status& why) {
+  stop();
   std::vector<Waiting> left;
   {
     const std::lock_guard lock(mutex_);
     while (auto waiting = queue_.pop()) left.push_back(std::move(*waiting));
   }
   for (const Waiting& waiting : left) {
-    waiting.job->fail(over);
-    observer_->dropped(waiting.job->config(waiting.choice), over);
+    waiting.job->fail(why);
+    observer_->dropped(waiting.job->config(waiting.choice), why);
   }
   for (const auto& slot : slots_) {
-    if (!slot->is_free()) fail_answer(*slot, over);
+    if (!slot->is_free()) fail_answer(*slot, why);
   }
   publish();
 }
@@ -225,6 +245,7 @@ Status Scheduler::begin(Slot& slot) {
   slot.choices = RngStream(config.seed);
   slot.edit = config.rules.empty() ? nullptr : std::make_unique<RuleEdit>(config.rules, config.prompt.size(), ends_);
   slot.metrics = {};
+  slot.tokens = 0;
   slot.first_token_ms = -1;
   const decode::SequenceConfig sequence = sequence_config(slot);
   slot.bank = config.bank;
@@ -334,6 +355,7 @@ void Scheduler::take_step(Slot& slot, const trace::StepEvent& event) {
     TokenInfo info = describe(event, i);
     if (text_.is_end(info.token)) info.bytes.clear();
     slot.text.push(std::move(info), delta);
+    ++slot.tokens;
   }
   const decode::Ending ending = slot.sequence->ending();
   const bool over = slot.text.stopped() || ending != decode::Ending::kRunning;
@@ -353,6 +375,7 @@ void Scheduler::end_answer(Slot& slot, Finish finish) {
   ended.slot = slot.id;
   ended.prompt_tokens = slot.config().prompt.size();
   ended.cached_tokens = slot.cached;
+  ended.tokens = slot.tokens;
   ended.queue_ms = ms_between(slot.job->arrived(), slot.started);
   ended.prompt_ms = ms_between(slot.started, slot.decoding);
   ended.predicted_ms = ms_between(slot.decoding, Clock::now());
@@ -397,7 +420,7 @@ void Scheduler::publish() {
       state.mode = slot->config().mode;
       state.prompt_tokens = slot->config().prompt.size();
       state.prefilled = slot->prefilled;
-      state.decoded = slot->metrics.tokens;
+      state.decoded = slot->tokens;
     }
     slots.push_back(std::move(state));
   }

@@ -75,10 +75,13 @@ class Scheduler {
   void drain();
   // What is left is failed with kCancelled; run() returns.
   void stop();
+
   SchedulerState state() const;
   std::size_t vocab() const { return stepper_.vocab(); }
 
-  void run();
+  // Turns until drain() or stop() has done its work. Never throws: what breaks decoding itself (memory) fails everything that is
+  // left with kInternal, nothing is taken any more, and that is the status returned; ok otherwise.
+  Status run();
   // One turn; false when there was nothing to do.
   bool tick();
 
@@ -90,6 +93,8 @@ class Scheduler {
   void admit();
   bool prefill_one();
   bool step_all();
+  void work_until_finished();
+  void end_all(const Status& why);
   void save_banks();
   void publish();
   bool finished() const;

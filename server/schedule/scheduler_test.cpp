@@ -42,7 +42,7 @@ TEST(Scheduler, OneAnswerIsTheSteppersOwn) {
   EXPECT_EQ(answer.text, alone(config));
   EXPECT_EQ(answer.ended->prompt_tokens, 5u);
   EXPECT_EQ(answer.ended->cached_tokens, 0u);
-  EXPECT_EQ(answer.ended->metrics.tokens, answer.tokens.size());
+  EXPECT_EQ(answer.ended->tokens, answer.tokens.size());
   EXPECT_EQ(answer.ended->finish, Finish::kLength);
   EXPECT_GE(answer.ended->first_token_ms, 0.0);
 }
@@ -138,6 +138,11 @@ TEST(Scheduler, AStopStringEndsTheAnswer) {
   EXPECT_EQ(answer.ended->stop_string, config.stops[0]);
   EXPECT_EQ(answer.text, whole.substr(0, whole.find(config.stops[0])));
   EXPECT_LT(answer.ended->metrics.tokens, 30u) << "decoding went on behind the stop string";
+  // What a block decided behind the stop string is no part of the answer: plain decoding counts as many.
+  config.mode = Mode::kOff;
+  const auto plain = rig.submit(config);
+  rig.run_all();
+  EXPECT_EQ(answer.ended->tokens, fetch(*plain)[0].ended->tokens);
 }
 
 TEST(Scheduler, TheContextEndsTheAnswer) {
@@ -147,7 +152,7 @@ TEST(Scheduler, TheContextEndsTheAnswer) {
   const Answer answer = fetch(*job)[0];
   ASSERT_TRUE(answer.ended);
   EXPECT_EQ(answer.ended->finish, Finish::kContext);
-  EXPECT_EQ(answer.ended->metrics.tokens, 32u - 5u);
+  EXPECT_EQ(answer.ended->tokens, 32u - 5u);
 }
 
 TEST(Scheduler, APromptThatDoesNotFitFailsAlone) {
@@ -503,7 +508,7 @@ TEST(SchedulerEnd, DrainingFinishesWhatIsThereAndTakesNothingNew) {
   const Status refused = rig.scheduler.submit(std::make_shared<Job>(std::vector<GenerationConfig>{ask("late", 2)}));
   EXPECT_EQ(refused.code(), Code::kBusy);
   EXPECT_TRUE(rig.scheduler.state().draining);
-  rig.scheduler.run();
+  EXPECT_TRUE(rig.scheduler.run().is_ok());
   EXPECT_EQ(fetch(*active)[0].text, alone(ask("active", 20)));
   EXPECT_EQ(fetch(*queued)[0].text, alone(ask("queued", 20)));
 }
@@ -513,7 +518,7 @@ TEST(SchedulerEnd, StoppingFailsWhatIsLeft) {
   const auto active = rig.submit(ask("active", 2'000)), queued = rig.submit(ask("queued", 20));
   for (int i = 0; i < 5; ++i) rig.scheduler.tick();
   rig.scheduler.stop();
-  rig.scheduler.run();
+  EXPECT_TRUE(rig.scheduler.run().is_ok());
   for (const auto& job : {active, queued}) {
     const Answer answer = fetch(*job)[0];
     ASSERT_TRUE(answer.failure);
@@ -522,9 +527,28 @@ TEST(SchedulerEnd, StoppingFailsWhatIsLeft) {
   EXPECT_EQ(rig.busy(), 0u);
 }
 
+TEST(SchedulerEnd, WhatBreaksDecodingItselfIsToldToEverybody) {
+  // An exception, such as memory that is not there: nobody waits for ever, nothing new is taken, and the caller learns of it.
+  Rig rig(slots(1));
+  const auto active = rig.submit(ask("active", 20)), queued = rig.submit(ask("queued", 20));
+  int passes = 0;
+  rig.target.before = [&](std::span<const engine::Node>) {
+    if (++passes == 3) throw std::bad_alloc();
+  };
+  const Status broken = rig.scheduler.run();
+  EXPECT_EQ(broken.code(), Code::kInternal);
+  EXPECT_NE(broken.message().find("memory"), std::string::npos) << broken.message();
+  for (const auto& job : {active, queued}) {
+    const Answer answer = fetch(*job)[0];
+    ASSERT_TRUE(answer.failure);
+    EXPECT_EQ(answer.failure->code(), Code::kInternal);
+  }
+  EXPECT_EQ(rig.scheduler.submit(std::make_shared<Job>(std::vector<GenerationConfig>{ask("late", 2)})).code(), Code::kBusy);
+}
+
 TEST(SchedulerEnd, ManyThreadsMayAskWhileItRuns) {
   Rig rig(slots(4));
-  std::thread decoding([&] { rig.scheduler.run(); });
+  std::thread decoding([&] { EXPECT_TRUE(rig.scheduler.run().is_ok()); });
   std::vector<std::thread> clients;
   std::atomic<int> right{0};
   for (int c = 0; c < 6; ++c) {

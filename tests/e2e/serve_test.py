@@ -9,17 +9,22 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import threading
 import time
 import unittest
 
 import program
-from program import ProgramTest, drift, model
+from program import ProgramTest, model
 
+# ./dev test puts the client here; one that is installed serves as well.
+sys.path.insert(0, os.path.join(os.environ.get("DRIFT_DEPS") or os.path.join(program.ROOT, ".deps"), "clients"))
 try:
     import openai
 except ImportError:
     openai = None
+
+NO_CLIENT = "the openai client is not there; ./dev test installs it (tools/client-requirements.txt)"
 
 
 class Server:
@@ -222,7 +227,7 @@ class Serving(WithModel):
         done = subprocess.run([checker.stdout.strip(), "check", "metrics"], input="\n".join(canonical) + "\n", capture_output=True, text=True)
         self.assertEqual((done.returncode, done.stdout + done.stderr), (0, ""))
 
-    @unittest.skipIf(openai is None, "the openai package is not installed (pip install openai)")
+    @unittest.skipIf(openai is None, NO_CLIENT)
     def test_the_openai_client_strictly(self):
         client = openai.OpenAI(base_url=f"http://127.0.0.1:{self.server.port}/v1", api_key="none", _strict_response_validation=True, timeout=120)
         self.assertEqual([m.id for m in client.models.list()], ["smol"])
@@ -247,7 +252,7 @@ class Serving(WithModel):
         with self.assertRaises(openai.NotFoundError):
             client.models.retrieve("nothing")
 
-    @unittest.skipIf(openai is None, "the openai package is not installed (pip install openai)")
+    @unittest.skipIf(openai is None, NO_CLIENT)
     def test_the_openai_client_asynchronously(self):
         import asyncio
 
