@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include <chrono>
+#include <ctime>
 
 namespace drift::server::api {
 namespace {
@@ -30,17 +30,20 @@ TEST(Json, DepthIsBounded) {
   const auto nested = [](std::size_t depth) { return "{\"a\":" + std::string(depth, '[') + std::string(depth, ']') + "}"; };
   EXPECT_TRUE(parse_body(nested(kJsonDepthMax - 1)).is_ok());
   EXPECT_NE(refusal(nested(kJsonDepthMax + 1)).find("deeper than 64"), std::string::npos);
-  EXPECT_NE(refusal(nested(1'000'000)).find("deeper than 64"), std::string::npos);
-  EXPECT_NE(refusal("{\"a\":" + std::string(4'000'000, '[')).find("the body is"), std::string::npos);
+  EXPECT_NE(refusal(nested(200'000)).find("deeper than 64"), std::string::npos);
+  EXPECT_NE(refusal("{\"a\":" + std::string(400'000, '[')).find("the body is"), std::string::npos);
 }
 
 TEST(Json, ManyFieldsTakeNoMoreThanTheirSorting) {
-  std::string body = "{";
-  for (int i = 0; i < 400'000; ++i) body += "\"" + std::to_string(i) + "\":0,";
-  body.back() = '}';
-  const auto from = std::chrono::steady_clock::now();
-  EXPECT_EQ(parse_body(body).value().size(), 400'000u);
-  EXPECT_LT(std::chrono::steady_clock::now() - from, std::chrono::seconds(20));
+  const auto cost = [](std::size_t fields) {  // processor time: other load does not count
+    std::string body = "{";
+    for (std::size_t i = 0; i < fields; ++i) body += "\"" + std::to_string(i) + "\":0,";
+    body.back() = '}';
+    const std::clock_t from = std::clock();
+    EXPECT_EQ(parse_body(body).value().size(), fields);
+    return static_cast<double>(std::clock() - from + 1);
+  };
+  EXPECT_LT(cost(80'000) / cost(10'000), 30.0) << "sorting gives 10, comparing each with each 64";
 }
 
 TEST(Json, WhatIsNoUtf8ComesOutAsAReplacement) { EXPECT_EQ(dump({{"a", "x\xFF"}}), "{\"a\":\"x\xEF\xBF\xBD\"}"); }

@@ -262,8 +262,8 @@ void read_rules(const Fields& fields, const Defaults& defaults, GenerateRequest&
   fields.real("frequency_penalty", -100, 100, false, rules.frequency);
   fields.real("repeat_penalty", 0, 100, true, rules.repetition);
   fields.real("repetition_penalty", 0, 100, true, rules.repetition);
-  // llama-server looks at the last 64 tokens unless told otherwise, vLLM at all of them: each by its own name.
-  if (fields.find("repeat_penalty") != nullptr) rules.repeat_last_n = 64;
+  // llama-server looks at the last tokens (--repeat-last-n), vLLM at all of them: each by its own name.
+  if (fields.find("repetition_penalty") != nullptr) rules.repeat_last_n = -1;
   fields.whole("repeat_last_n", -1, kTokensMax, rules.repeat_last_n);
   fields.boolean("ignore_eos", rules.ignore_end);
   fields.whole("min_tokens", 0, kTokensMax, rules.min_tokens);

@@ -12,6 +12,7 @@ Defaults defaults() {
   d.has_draft = true;
   d.draft_tokens = 7;
   d.vocab = 100;
+  d.rules.repeat_last_n = 64;
   return d;
 }
 
@@ -237,7 +238,7 @@ TEST(Request, RulesForLogits) {
   EXPECT_TRUE(r.rules.ignore_end);
   EXPECT_EQ(r.rules.min_tokens, 3);
   EXPECT_EQ(r.rules.bias, (std::vector<std::pair<Token, float>>{{5, -100.0f}, {7, 2.5f}}));
-  EXPECT_EQ(good(kC, with(R"("repeat_penalty": 1.1)")).rules.repeat_last_n, 64) << "llama-server's own default";
+  EXPECT_EQ(good(kC, with(R"("repeat_penalty": 1.1)")).rules.repeat_last_n, 64) << "the server's own";
   EXPECT_EQ(good(kC, with(R"("repeat_penalty": 1.1, "repeat_last_n": 8)")).rules.repeat_last_n, 8);
   const GenerateRequest llama = good(Route::kLlama, with(R"("logit_bias": [[5, -1], [6, false], [" cat", 2]])"));
   EXPECT_EQ(llama.rules.bias.size(), 1u);
