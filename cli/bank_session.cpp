@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <optional>
-
 #include "text/printable.hpp"
 
 namespace drift::cli {
@@ -11,6 +9,14 @@ namespace {
 
 constexpr std::size_t kNameMax = 200;  // characters: at most 803 bytes of the store's 1,024
 constexpr const char* kBankKeys[] = {"capacity", "support", "tau", "eta", "rate", "key-type", "int8-scan", "standardise"};
+
+}  // namespace
+
+recal::BankOwner bank_owner(const Pair& pair) {
+  // A model file may be called anything; the store takes names that are short and can be printed.
+  return {pair.fingerprint(), text::printable(pair.target->describe().name, kNameMax),
+          text::printable(pair.draft_info.name, kNameMax)};
+}
 
 Status check_agrees(const Settings& settings, const bank::BankConfig& stored, const std::string& path) {
   Settings kept = settings;
@@ -27,40 +33,11 @@ Status check_agrees(const Settings& settings, const bank::BankConfig& stored, co
   return Status::ok();
 }
 
-}  // namespace
-
-Result<BankSession> BankSession::open(const std::string& path, bool read_only, const Settings& settings, const Pair& pair) {
-  BankSession session;
-  recal::RecalConfig config = settings.recal;
-  std::optional<bank::StoredBank> stored;
-  if (!path.empty()) {
-    session.fingerprint_ = pair.fingerprint();
-    // A model file may be called anything; the store takes names that are short and can be printed.
-    session.target_name_ = text::printable(pair.target->describe().name, kNameMax);
-    session.draft_name_ = text::printable(pair.draft_info.name, kNameMax);
-    DRIFT_TRY(complete(config, pair).status());  // before a new file is made for a bank that cannot be
-    DRIFT_ASSIGN(auto file, bank::BankFile::open(path, read_only ? bank::Access::kReadOnly : bank::Access::kReadWrite));
-    if (!file->empty()) {
-      DRIFT_ASSIGN(stored, file->load(session.fingerprint_));
-      DRIFT_TRY(check_agrees(settings, stored->image.config, path));
-      config.bank = stored->image.config;
-    } else if (read_only) {
-      return Status(Code::kNotFound, fmt::format("the bank {} is empty; run once without --bank-ro to fill it", path));
-    }
-    if (!read_only) session.file_ = std::move(file);
-  }
-  DRIFT_ASSIGN(config, complete(config, pair));
-  DRIFT_ASSIGN(session.recal_, recal::Recalibrator::create(config));
-  if (stored) DRIFT_TRY(session.recal_->restore(*stored));
-  return session;
-}
-
-Status BankSession::save() {
-  if (!file_) return Status::ok();
-  bank::StoredBank stored = recal_->save(fingerprint_);
-  stored.target_name = target_name_;
-  stored.draft_name = draft_name_;
-  return file_->save(stored);
+Result<recal::BankSession> open_bank(const std::string& path, bool read_only, const Settings& settings, const Pair& pair) {
+  DRIFT_ASSIGN(const recal::RecalConfig config, complete(settings.recal, pair));
+  const recal::BankOwner owner = path.empty() ? recal::BankOwner{} : bank_owner(pair);
+  return recal::BankSession::open(path, read_only, config, owner,
+                                  [&](const bank::BankConfig& stored) { return check_agrees(settings, stored, path); });
 }
 
 }  // namespace drift::cli

@@ -1,35 +1,23 @@
-// bank_session.hpp - the bank of a run: from its file if there is one, and back at the end.
+// bank_session.hpp - the bank of a program: from its file if there is one, with the flags that were given.
 //
 // Threads: one.
 #pragma once
 
-#include <memory>
 #include <string>
 
 #include "cli/pair.hpp"
 #include "cli/settings.hpp"
-#include "drift/bank/store.hpp"
-#include "drift/recal/recalibrator.hpp"
+#include "drift/recal/bank_session.hpp"
 
 namespace drift::cli {
 
-class BankSession {
- public:
-  // `path` may be empty: a bank in memory only. With read_only the file must exist, and save() does nothing.
-  // A stored bank brings its own capacity, support, tau, ...; flags given on purpose must agree with it.
-  // Fails as BankFile::open and load, and with kForeign when a flag disagrees with the stored bank.
-  static Result<BankSession> open(const std::string& path, bool read_only, const Settings& settings, const Pair& pair);
+// Whose banks a pair's are. Reads the model files once. Requires: a draft.
+recal::BankOwner bank_owner(const Pair& pair);
 
-  recal::Recalibrator* recal() { return recal_.get(); }
-  // Fails as BankFile::save.
-  Status save();
-  bool writes() const { return file_ != nullptr; }
+// Fails with kForeign, naming the flag, where a setting given on purpose is not what the stored bank was made with.
+Status check_agrees(const Settings& settings, const bank::BankConfig& stored, const std::string& path);
 
- private:
-  std::unique_ptr<recal::Recalibrator> recal_;
-  std::unique_ptr<bank::BankFile> file_;  // null: nothing to write
-  bank::Fingerprint fingerprint_;
-  std::string target_name_, draft_name_;
-};
+// As recal::BankSession::open and check_agrees.
+Result<recal::BankSession> open_bank(const std::string& path, bool read_only, const Settings& settings, const Pair& pair);
 
 }  // namespace drift::cli

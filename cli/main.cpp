@@ -21,6 +21,9 @@
 #include "cli/program.hpp"
 #include "cli/run.hpp"
 #include "engines/llama/log.hpp"
+#ifdef DRIFT_HAS_SERVER
+#include "cli/serve.hpp"
+#endif
 
 namespace {
 
@@ -54,6 +57,14 @@ int run(std::vector<std::string> arguments) {
   drift::cli::add_run_command(app, exit_code);
   drift::cli::add_compare_command(app, exit_code);
   drift::cli::add_doctor_command(app, exit_code);
+#ifdef DRIFT_HAS_SERVER
+  drift::cli::add_serve_command(app, exit_code);
+  if (!arguments.empty() && arguments.front() == "serve") {
+    auto all = drift::cli::serve_arguments(app, arguments);
+    if (!all.is_ok()) return drift::cli::refuse_line(app, all.status().message());
+    arguments = std::move(all).value();
+  }
+#endif
   return drift::cli::run_program(app, std::move(arguments), exit_code);
 }
 

@@ -27,6 +27,14 @@ std::string shown(const std::string& flags) {
   return comma == std::string::npos ? flags : flags.substr(0, comma);
 }
 
+// Flags whose value is free text, which may look like a flag.
+bool takes_any_text(const std::string& flag) {
+  static constexpr const char* kFlags[] = {"-p", "--prompt", "-f", "--file", "--system", "--stop"};
+  return std::find(std::begin(kFlags), std::end(kFlags), flag) != std::end(kFlags);
+}
+
+}  // namespace
+
 void add_real(CLI::App& app, const std::string& flag, double low, double high, bool open_low, const std::string& help,
               float& out) {
   app.add_option_function<std::string>(
@@ -35,14 +43,6 @@ void add_real(CLI::App& app, const std::string& flag, double low, double high, b
       ->type_name("X")
       ->group("Sampling");
 }
-
-// Flags whose value is free text, which may look like a flag.
-bool takes_any_text(const std::string& flag) {
-  static constexpr const char* kFlags[] = {"-p", "--prompt", "-f", "--file", "--system", "--stop"};
-  return std::find(std::begin(kFlags), std::end(kFlags), flag) != std::end(kFlags);
-}
-
-}  // namespace
 
 CLI::Option* add_text(CLI::App& app, const std::string& flags, const std::string& type, const std::string& help, std::string& out,
                       const std::string& name) {
@@ -110,13 +110,17 @@ void add_pair_options(CLI::App& app, PairOptions& out) {
   app.add_flag("--verbose", out.verbose, "llama.cpp's own log on stderr")->group(group);
 }
 
-void add_sampler_options(CLI::App& app, spec::SamplerConfig& sampler, std::uint64_t& seed) {
+void add_sampler_options(CLI::App& app, spec::SamplerConfig& sampler) {
   add_real(app, "--temp", 0, 100, false, "temperature, 0 to 100; 0 takes the best token", sampler.temperature);
   add_int(app, "--top-k", 0, 1 << 24, fmt::format("only the k best tokens; 0: off [{}]", sampler.top_k),
           [&sampler](std::int64_t v) { sampler.top_k = static_cast<int>(v); })
       ->group("Sampling");
   add_real(app, "--top-p", 0, 1, true, "the fewest tokens with this probability together, above 0, to 1; 1: off", sampler.top_p);
   add_real(app, "--min-p", 0, 1, false, "only tokens at least this likely beside the best, 0 to 1; 0: off", sampler.min_p);
+}
+
+void add_sampler_options(CLI::App& app, spec::SamplerConfig& sampler, std::uint64_t& seed) {
+  add_sampler_options(app, sampler);
   add_int(app, "--seed", 0, std::numeric_limits<std::int64_t>::max(), fmt::format("seed of all draws [{}]", seed),
           [&seed](std::int64_t v) { seed = static_cast<std::uint64_t>(v); })
       ->group("Sampling");

@@ -17,7 +17,9 @@ namespace drift::cli {
 
 // -m -md -c -t -ngl -ngld --lora --lora-draft --draft-engine --torch-threads --verbose
 void add_pair_options(CLI::App& app, PairOptions& out);
-// --temp --top-k --top-p --min-p --seed
+// --temp --top-k --top-p --min-p
+void add_sampler_options(CLI::App& app, spec::SamplerConfig& sampler);
+// ... and --seed
 void add_sampler_options(CLI::App& app, spec::SamplerConfig& sampler, std::uint64_t& seed);
 // Every row of setting_table() as a flag; those of drafts that learn only where a command has such modes.
 void add_setting_options(CLI::App& app, Settings& settings, bool learning = false);
@@ -27,6 +29,8 @@ void add_setting_options(CLI::App& app, Settings& settings, bool learning = fals
 // until the flag is given.
 CLI::Option* add_text(CLI::App& app, const std::string& flags, const std::string& type, const std::string& help, std::string& out,
                       const std::string& name = "");
+void add_real(CLI::App& app, const std::string& flag, double low, double high, bool open_low, const std::string& help,
+              float& out);
 CLI::Option* add_int(CLI::App& app, const std::string& flags, std::int64_t low, std::int64_t high, const std::string& help,
                      std::function<void(std::int64_t)> use);
 

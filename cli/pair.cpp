@@ -114,6 +114,9 @@ Result<Pair> load_pair(const PairOptions& options) {
   DRIFT_ASSIGN(const int context, choose_context(options, *target, models));
   LlamaConfig config;
   config.context = context;
+  config.max_sequences = options.sequences;
+  config.n_batch = options.batch;
+  config.n_ubatch = options.ubatch;
   config.threads = options.threads;
   config.loras = options.loras;
   auto made = LlamaEngine::make(target, config);

@@ -27,8 +27,11 @@ struct OtherDraft {
 struct PairOptions {
   std::string target, draft;            // .gguf files; an empty draft: no draft
   std::vector<OtherDraft> more_drafts;  // Requires: a draft
-  int context = -1;  // -1: kDefaultContext, or less if a model was trained for less; 0: what the models were trained for
-  int threads = 0;   // 0: one per hardware thread
+  int context = -1;   // -1: kDefaultContext, or less if a model was trained for less; 0: what the models were trained for
+  int sequences = 1;  // open at the same time, each with a context of its own
+  int batch = 2'048;  // most tokens in one decode
+  int ubatch = 512;   // most tokens computed at once
+  int threads = 0;    // 0: one per hardware thread
   int gpu_layers = 0, gpu_layers_draft = 0;
   std::vector<engine::LoraAdapter> loras, loras_draft;
   DraftEngine draft_engine = DraftEngine::kLlama;

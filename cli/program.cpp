@@ -9,19 +9,16 @@
 #include "cli/options.hpp"
 
 namespace drift::cli {
-namespace {
 
-int refuse(const CLI::App& app, const std::string& why) {
+int refuse_line(const CLI::App& app, const std::string& why) {
   note(why);
   note(fmt::format("see {0} --help or {0} COMMAND --help", app.get_name()));
   return kExitUsage;
 }
 
-}  // namespace
-
 int run_program(CLI::App& app, std::vector<std::string> arguments, const int& exit_code) {
   arguments = expand_short_flags(arguments);
-  if (const Status sound = check_arguments(app, arguments); !sound.is_ok()) return refuse(app, sound.message());
+  if (const Status sound = check_arguments(app, arguments); !sound.is_ok()) return refuse_line(app, sound.message());
   std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());  // CLI11 takes them from the back
   try {
     app.parse(reversed);
@@ -31,7 +28,7 @@ int run_program(CLI::App& app, std::vector<std::string> arguments, const int& ex
     write_out(text.str());
     return code;
   } catch (const CLI::ParseError& error) {
-    return refuse(app, error.what());
+    return refuse_line(app, error.what());
   }
   return exit_code;
 }

@@ -54,7 +54,7 @@ Messages first_messages(const RunOptions& options) {
 
 class Runner {
  public:
-  Runner(const RunOptions& options, Mode mode, Pair& pair, BankSession* bank, propose::SuffixMemory* suffix)
+  Runner(const RunOptions& options, Mode mode, Pair& pair, recal::BankSession* bank, propose::SuffixMemory* suffix)
       : options_(options),
         mode_(mode),
         pair_(pair),
@@ -190,7 +190,7 @@ class Runner {
   const RunOptions& options_;
   Mode mode_;
   Pair& pair_;
-  BankSession* bank_;
+  recal::BankSession* bank_;
   propose::SuffixMemory* suffix_;
   decode::Stepper stepper_;
   std::unique_ptr<decode::Sequence> sequence_;
@@ -203,7 +203,7 @@ class Runner {
 
 int code_of_ending(const Turn& turn) { return turn.ending == "interrupted" ? kExitInterrupted : kExitOk; }
 
-Result<int> run_once(const RunOptions& options, Mode mode, Pair& pair, BankSession* bank, Runner& runner,
+Result<int> run_once(const RunOptions& options, Mode mode, Pair& pair, recal::BankSession* bank, Runner& runner,
                      const std::vector<Token>& prompt) {
   DRIFT_ASSIGN(const Turn turn, runner.generate(prompt));
   if (options.json) {
@@ -325,12 +325,12 @@ Result<int> run(RunOptions options) {
     messages.push_back({"user", options.prompt});
     DRIFT_ASSIGN(prompt, frame(pair, options, messages, chat));
   }
-  std::optional<BankSession> bank;
+  std::optional<recal::BankSession> bank;
   if (decode::recalibrates(mode)) {
-    DRIFT_ASSIGN(bank, BankSession::open(options.bank, options.bank_read_only, options.settings, pair));
+    DRIFT_ASSIGN(bank, open_bank(options.bank, options.bank_read_only, options.settings, pair));
     options.settings.recal = bank->recal()->config();  // a stored bank brings its own: print what is in use
   }
-  BankSession* session = bank ? &*bank : nullptr;
+  recal::BankSession* session = bank ? &*bank : nullptr;
   std::unique_ptr<propose::SuffixMemory> suffix;  // lasts as long as the chat
   if (decode::remembers(mode)) {
     DRIFT_ASSIGN(suffix, propose::SuffixMemory::create(options.settings.suffix_tokens));

@@ -6,6 +6,7 @@
 #include <array>
 
 #include "cli/numbers.hpp"
+#include "drift/decode/mode_name.hpp"
 
 namespace drift::cli {
 namespace {
@@ -97,14 +98,6 @@ constexpr std::array<Choice<engine::KdPositions>, 2> kPositions{
     {{"verified", engine::KdPositions::kVerified}, {"rejected", engine::KdPositions::kRejected}}};
 constexpr std::array<Choice<bool>, 2> kOnOff{{{"on", true}, {"off", false}}};
 constexpr std::array<Choice<propose::QRule>, 2> kCopyRules{{{"top", propose::QRule::kTop}, {"counts", propose::QRule::kCounts}}};
-constexpr std::array<Choice<decode::Mode>, 8> kModes{{{"off", decode::Mode::kOff},
-                                                      {"static", decode::Mode::kStatic},
-                                                      {"drift", decode::Mode::kDrift},
-                                                      {"online-kd", decode::Mode::kOnlineKd},
-                                                      {"lookup", decode::Mode::kLookup},
-                                                      {"suffix", decode::Mode::kSuffix},
-                                                      {"draft+suffix", decode::Mode::kDraftSuffix},
-                                                      {"drift+suffix", decode::Mode::kDriftSuffix}}};
 constexpr std::array<Choice<bool>, 2> kPresets{{{"default", false}, {"seed", true}}};
 
 template <class T>
@@ -269,20 +262,18 @@ const char* scope_modes(SettingScope scope) {
   return "?";
 }
 
-const char* mode_name(decode::Mode mode) {
-  for (const auto& choice : kModes) {
-    if (choice.value == mode) return choice.name;
-  }
-  return "?";
+const char* mode_name(decode::Mode mode) { return decode::mode_name(mode); }
+
+Result<decode::Mode> parse_mode(const std::string& shown, const std::string& text) {
+  if (const auto mode = decode::find_mode(text)) return *mode;
+  return Status(Code::kInvalid, fmt::format("{} is '{}'; it must be one of {}", shown, text, mode_names()));
 }
 
-Result<decode::Mode> parse_mode(const std::string& shown, const std::string& text) { return choose(shown, text, kModes); }
-
-bool is_mode(const std::string& text) { return parse_mode("", text).is_ok(); }
+bool is_mode(const std::string& text) { return decode::find_mode(text).has_value(); }
 
 std::string mode_names() {
   std::string names;
-  for (const auto& choice : kModes) names += (names.empty() ? "" : ", ") + std::string(choice.name);
+  for (const decode::NamedMode& named : decode::kModeNames) names += (names.empty() ? "" : ", ") + std::string(named.name);
   return names;
 }
 

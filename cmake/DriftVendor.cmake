@@ -1,4 +1,5 @@
-# drift_vendor: the single-header libraries that come with llama.cpp's source: <nlohmann/json.hpp>, <cpp-httplib/httplib.h>.
+# drift_vendor: the libraries that come with llama.cpp's source, in ${drift_vendor_folder}: <nlohmann/json.hpp>, and cpp-httplib, which
+# the server compiles.
 # Only the programs use them, never libdrift. Absent (no ./dev setup yet), the target is not made.
 # With a system llama.cpp the system's nlohmann/json (Debian: nlohmann-json3-dev) serves as well.
 if(NOT TARGET drift_vendor)

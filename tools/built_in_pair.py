@@ -30,8 +30,9 @@ SHIFTED = ("law", "clinical", "code", "support")
 DOMAINS = ("general",) + SHIFTED + ("temporal", "codeswitch")
 PARTS = ("bars", "tune", "matrix", "trials", "methods", "rates", "report")
 PROMPTS, TOKENS, BLOCK = 24, 128, 5
-TRIAL_PROMPTS, TRIAL_TOKENS = 12, 96
-TUNE_MINUTES = 3
+TRIAL_PROMPTS, TRIAL_TOKENS = 8, 96
+METHOD_PROMPTS = 12  # each five times
+TUNE_MINUTES = 2
 
 # Online distillation: learning rate x positions between updates x divergence.
 KD_TRIALS = [f"lr={lr},every={every},loss={loss}" for loss in ("forward", "reverse", "js") for every in (16, 64)
@@ -170,7 +171,7 @@ class Runs:
         for domain in SHIFTED:
             self.compare(f"methods-{domain}", domain,
                          ["off", "static", "drift", f"drift-tried=drift:{drift}", f"online-kd=online-kd:{kd}", f"tuned=static:model-draft={self.tuned(domain)}"],
-                         0.5, "--draft-engine", "torch", "--repeat", "5")
+                         0.5, "--draft-engine", "torch", "--repeat", "5", prompts=METHOD_PROMPTS)
 
     def rates(self):
         kd = dict(item.split("=") for item in self.best("kd").split(","))
@@ -242,7 +243,7 @@ class Runs:
                              f"{m['step_ms_p50']:.2f}", f"{m['step_ms_p99']:.2f}", f"{m['step_ms_max']:.1f}", f"{memory / 1e6:.2f}" if memory else "-",
                              "-" if learner is None else f"{learner['updates'] // report['settings']['repeat']} x {learner['update_ms'] / max(learner['updates'], 1):.0f} ms"])
                 name = ""
-        print("\nTemperature 0.5, drafts in LibTorch, medians of five repeats (lowest and highest):\n")
+        print(f"\nTemperature 0.5, {METHOD_PROMPTS} prompts x {TOKENS} tokens, drafts in LibTorch, medians of five repeats (lowest and highest):\n")
         table(["domain", "method", "acceptance", "tokens/s", "against static", "overhead", "step ms p50", "p99", "longest", "memory MB", "updates a repeat"], rows)
         r = self.read(f"methods-{SHIFTED[0]}")
         print(f"\n`drift-tried`: {self.best('drift')}; `online-kd`: {self.best('kd')}. {r['machine']['cpu']}, one thread, load average "

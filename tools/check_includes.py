@@ -36,6 +36,8 @@ ALLOWED = {
 TEST_EXTRA = {"testing", "engine"}
 # engines/<name>/ may include these layers only.
 ENGINE_LAYERS = {"base", "engine", "trace"}
+# server/ runs on any engine: it knows libdrift, text and nothing that knows a model.
+SERVER_ROOTS = ("drift", "text", "server")
 # The product may not include these roots at all; composition roots may include anything.
 ROOTS = ("engines", "cli", "server", "lab", "bench", "train")
 LLAMA_HEADER = re.compile(r"^(llama(-[a-z-]+)?|ggml(-[a-z0-9-]+)?|gguf)\.h$")
@@ -93,6 +95,10 @@ def include_findings(path, text):
             yield f"{where}: includes {target}: only engines/torch and train know LibTorch"
         if layer is not None and target.split("/")[0] in ROOTS and "/" in target:
             yield f"{where}: includes {target}: libdrift knows no engine, program or server"
+        if path.startswith("server/") and not is_test and not path.startswith("server/testing/"):
+            root = target.split("/")[0]
+            if root in ROOTS and root not in SERVER_ROOTS:
+                yield f"{where}: includes {target}: the server knows libdrift and text only"
         other = layer_of(target)
         if other is None:
             if quote == '"' and not ("/" in target or path.startswith(("tests/install/", "examples/"))):
@@ -157,6 +163,8 @@ SELF_TEST = [
     ("drift/decode/a.cpp", '#include "cli/options.hpp"\n', "libdrift knows no engine"),
     ("drift/bank/a.cpp", '#include "bank.hpp"\n', "the include path is the repository root"),
     ("cli/run.cpp", '#include "drift/decode/stepper.hpp"\n', None),
+    ("server/http/a.cpp", '#include "engines/llama/text.hpp"\n', "the server knows libdrift and text only"),
+    ("server/http/a.cpp", '#include "server/api/json.hpp"\n', None),
     ("docs/a.md", _join("see /", "work/shared\n"), "a machine path"),
     ("docs/a.md", _join("see docs/", "work/shared and network/", "root/\n"), None),
     ("tools/a.sh", _join("curl https://pypi.", "org/simple\n"), "a package-registry host"),

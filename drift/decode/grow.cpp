@@ -137,6 +137,7 @@ Status Stepper::Impl::propose_draft(Sequence& s, std::size_t row, int depth, tra
   const spec::SparseBias* bias = &kNoBias;
   float gain = 0.0f;
   Token raw = kNoToken;
+  const std::span<const float> wanted = edited(s, depth == 0 ? kPrefix : depth - 1, logits);
 
   if (recalibrates(s.config_.mode)) {
     if (s.lookups_.size() <= d) {
@@ -158,7 +159,7 @@ Status Stepper::Impl::propose_draft(Sequence& s, std::size_t row, int depth, tra
       bias = &s.biases_[d].bias;
       gain = s.biases_[d].gain;
       if (gain != 0.0f && !bias->empty()) {  // what the raw draft would have said, with the same random number
-        sampler.apply(s.config_.sampler, logits, dist);
+        sampler.apply(s.config_.sampler, wanted, dist);
         raw = dist.ids[s.config_.choices->pick(key, dist.probs)];
       }
     }
@@ -168,20 +169,20 @@ Status Stepper::Impl::propose_draft(Sequence& s, std::size_t row, int depth, tra
 
   Timer timer(event.times.sample_ns);
   if (is_mutant(Mutant::kFilterBeforeBias)) {
-    sampler.apply(s.config_.sampler, logits, dist);
+    sampler.apply(s.config_.sampler, wanted, dist);
     for (std::size_t i = 0; i < bias->size(); ++i) {
       const auto at = std::lower_bound(dist.ids.begin(), dist.ids.end(), bias->tokens[i]);
       if (at != dist.ids.end() && *at == bias->tokens[i])
         dist.probs[static_cast<std::size_t>(at - dist.ids.begin())] *= std::exp(gain * bias->values[i]);
     }
   } else {
-    sampler.apply(s.config_.sampler, logits, *bias, gain, dist);
+    sampler.apply(s.config_.sampler, wanted, *bias, gain, dist);
   }
   proposed.token = dist.ids[s.config_.choices->pick(key, dist.probs)];
   proposed.from_bank = raw != kNoToken && raw != proposed.token;
-  if (is_mutant(Mutant::kQRecordedRaw)) sampler.apply(s.config_.sampler, logits, dist);
+  if (is_mutant(Mutant::kQRecordedRaw)) sampler.apply(s.config_.sampler, wanted, dist);
   if (is_mutant(Mutant::kFilterBeforeBias))
-    sampler.apply({s.config_.sampler.temperature, 0, 1.0f, 0.0f}, logits, *bias, gain, dist);
+    sampler.apply({s.config_.sampler.temperature, 0, 1.0f, 0.0f}, wanted, *bias, gain, dist);
   add(s, proposed, /*by_draft=*/true, event);
   return Status::ok();
 }

@@ -45,6 +45,10 @@ Status Stepper::Impl::check(const SequenceConfig& config) const {
   if (config.draft_tokens < 0 || config.draft_tokens > kMaxDraftTokens) {
     return bad("draft length is " + std::to_string(config.draft_tokens) + "; it must be 0 to " + std::to_string(kMaxDraftTokens));
   }
+  if (config.logprobs < -1 || config.logprobs > kMaxLogprobs) {
+    return bad("log-probabilities of " + std::to_string(config.logprobs) + " tokens were asked for; it must be 0 to " +
+               std::to_string(kMaxLogprobs) + ", or -1 for none");
+  }
   if (config.max_tokens < -1 || config.max_tokens == 0)
     return bad("the number of tokens to generate must be 1 or more, or -1 for no limit");
   if (drafts(config.mode) && draft == nullptr) return {Code::kUnsupported, "this mode needs a draft model"};
@@ -206,6 +210,7 @@ Status Stepper::step(std::span<Sequence* const> sequences, std::vector<trace::St
         Timer apart(margins);
         m.emit_margins(*sequences[i], events[i]);
       }
+      if (sequences[i]->config_.logprobs >= 0) m.emit_logprobs(*sequences[i], events[i]);
     }
     // Rows live until the engine's next call, so lessons are taken before keep().
     for (std::size_t i = 0; i < sequences.size(); ++i) {
@@ -251,15 +256,27 @@ Status Stepper::Impl::verify(trace::StepTimes& times) {
   return Status::ok();
 }
 
+// Logits as the request wants them, after the decided text and the path that ends in `last`. The raw row stays as it is.
+std::span<const float> Stepper::Impl::edited(const Sequence& s, NodeIndex last, std::span<const float> logits) {
+  if (s.config_.edit == nullptr) return logits;
+  path_tokens.clear();
+  for (NodeIndex node = last; node != kPrefix; node = s.tree_.node(node).parent) path_tokens.push_back(s.tree_.node(node).token);
+  std::reverse(path_tokens.begin(), path_tokens.end());
+  edited_logits.assign(logits.begin(), logits.end());
+  s.config_.edit->apply(s.tokens_, path_tokens, edited_logits);
+  return edited_logits;
+}
+
 // The target's processed distribution after a node of the tree (kPrefix: after the frontier token).
 void Stepper::Impl::target_distribution(const Sequence& s, NodeIndex node, spec::Distribution& out) {
+  const std::span<const float> wanted = edited(s, node, target_row(s, node));
   const auto next = static_cast<std::size_t>(node + 1);
   if (is_mutant(Mutant::kTargetBiased) && recalibrates(s.config_.mode) && next < s.tree_.size() && s.by_draft_[next]) {
     const recal::Bias& b = s.biases_[next];
-    sampler.apply(s.config_.sampler, target_row(s, node), b.bias, b.gain, out);
+    sampler.apply(s.config_.sampler, wanted, b.bias, b.gain, out);
     return;
   }
-  sampler.apply(s.config_.sampler, target_row(s, node), out);
+  sampler.apply(s.config_.sampler, wanted, out);
 }
 
 // Stage 6, and the facts about each proposal that only the judge knows.
@@ -412,6 +429,27 @@ void Stepper::Impl::emit_margins(const Sequence& s, trace::StepEvent& event) {
       for (std::size_t j = 0; j < dist.size() && dist.ids[j] < token; ++j) margin.low += static_cast<double>(dist.probs[j]);
       margin.high = margin.low + static_cast<double>(dist.of(token));
     }
+  }
+}
+
+// What the target said of each token about to be emitted, before any edit or filter: as for a plain answer, so for accepted proposals.
+void Stepper::Impl::emit_logprobs(const Sequence& s, trace::StepEvent& event) {
+  const std::size_t count = s.outcome_.accepted.size() + (s.outcome_.next != kNoToken ? 1 : 0);
+  event.logprobs.resize(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    const NodeIndex before = i == 0 ? kPrefix : s.outcome_.accepted[i - 1];
+    const Token token = i < s.outcome_.accepted.size() ? s.tree_.node(s.outcome_.accepted[i]).token : s.outcome_.next;
+    const std::span<const float> row = target_row(s, before);
+    const double norm = simd::log_sum_exp(row);
+    const auto logprob = [&](Token t) {
+      return static_cast<float>(static_cast<double>(row[static_cast<std::size_t>(t)]) - norm);
+    };
+    trace::TokenLogprobs& out = event.logprobs[i];
+    out.logprob = logprob(token);
+    out.top.resize(std::min(static_cast<std::size_t>(s.config_.logprobs), row.size()));
+    out.top.resize(simd::top_k(row, out.top.size(), out.top));
+    out.top_logprobs.clear();
+    for (Token t : out.top) out.top_logprobs.push_back(logprob(t));
   }
 }
 

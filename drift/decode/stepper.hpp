@@ -27,6 +27,7 @@
 #include "drift/spec/distribution.hpp"
 #include "drift/spec/draft_tree.hpp"
 #include "drift/spec/judge.hpp"
+#include "drift/spec/logit_edit.hpp"
 #include "drift/trace/event.hpp"
 
 namespace drift::decode {
@@ -72,9 +73,12 @@ struct SequenceConfig {
   Choices* choices = nullptr;               // required
   std::function<bool(Token)> is_end;        // may be empty
   bool record_margins = false;
+  spec::LogitEdit* edit = nullptr;  // what the request changes about the logits of both models; none of it is learned
+  int logprobs = -1;                // record the target's log-probabilities: of each emitted token and of so many best; -1: none
 };
 
 inline constexpr int kMaxDraftTokens = 32;
+inline constexpr int kMaxLogprobs = 128;
 
 class Sequence;
 

@@ -50,6 +50,8 @@ struct Stepper::Impl {
   engine::Rows rows;
   spec::Sampler sampler;
   spec::Distribution dist;
+  std::vector<float> edited_logits;
+  std::vector<Token> path_tokens;
   propose::Continuations found;
   std::vector<recal::Recalibrator*> to_commit;
   std::vector<engine::Learner*> learning;
@@ -83,6 +85,8 @@ struct Stepper::Impl {
   void commit(std::vector<trace::StepEvent>& events);
   void emit(Sequence& s, trace::StepEvent& event);
   void emit_margins(const Sequence& s, trace::StepEvent& event);
+  void emit_logprobs(const Sequence& s, trace::StepEvent& event);
+  std::span<const float> edited(const Sequence& s, NodeIndex last, std::span<const float> logits);
   void target_distribution(const Sequence& s, NodeIndex node, spec::Distribution& out);
   void spoil_q(Sequence& s);
   Status spoil_weights(Sequence& s);

@@ -33,6 +33,13 @@ struct Margin {
   double draw = 0, low = 0, high = 0;  // sampling: the uniform number and the cdf interval of the token it fell into
 };
 
+// The target's view of one emitted token, recorded on request (SequenceConfig::logprobs): log-softmax of its raw logits.
+struct TokenLogprobs {
+  float logprob = 0.0f;    // of the token itself
+  std::vector<Token> top;  // the most likely ones, best first
+  std::vector<float> top_logprobs;
+};
+
 struct EmittedToken {
   Token token = kNoToken;
   Origin origin = Origin::kTarget;
@@ -57,7 +64,8 @@ struct StepEvent {
   Pos first = 0;               // position of the first token decided in this step
   std::vector<ProposedToken> proposed;
   std::vector<EmittedToken> emitted;
-  std::vector<Margin> margins;  // one per emitted token, or empty
+  std::vector<Margin> margins;          // one per emitted token, or empty
+  std::vector<TokenLogprobs> logprobs;  // one per emitted token, or empty
   StepTimes times;
   int sequences = 1;
 };

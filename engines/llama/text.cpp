@@ -101,12 +101,12 @@ Result<std::vector<Token>> LlamaText::tokenize(std::string_view text, bool add_s
   return Status(Code::kLimit, "the text makes more tokens than can be counted; shorten it");
 }
 
-std::string LlamaText::piece(Token token) const {
+std::string LlamaText::piece(Token token, bool special) const {
   if (token < 0 || static_cast<std::size_t>(token) >= model_->vocab()) return {};
   std::string bytes(32, '\0');
   for (int attempt = 0; attempt < 2; ++attempt) {
     const std::int32_t count = llama_token_to_piece(model_->vocab_handle(), token, bytes.data(),
-                                                    static_cast<std::int32_t>(bytes.size()), /*lstrip=*/0, /*special=*/true);
+                                                    static_cast<std::int32_t>(bytes.size()), /*lstrip=*/0, special);
     if (count >= 0) {
       bytes.resize(static_cast<std::size_t>(count));
       return bytes;

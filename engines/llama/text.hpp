@@ -30,8 +30,9 @@ class LlamaText {
   // as one token each: switch it on for text from chat(), off for text from people.
   // Fails with kInvalid (not UTF-8; the byte is named), kLimit (longer than kTextBytesMax).
   Result<std::vector<Token>> tokenize(std::string_view text, bool add_special, bool parse_special) const;
-  // The bytes of one token, special ones by their name; possibly a part of a UTF-8 character. Empty for a token out of range.
-  std::string piece(Token token) const;
+  // The bytes of one token, special ones by their name unless they are left out; possibly a part of a UTF-8 character. Empty for a
+  // token out of range.
+  std::string piece(Token token, bool special = true) const;
   // Whether the model ends its turn or text with this token.
   bool is_end(Token token) const;
 

@@ -15,7 +15,8 @@ import tempfile
 import unittest
 
 SMOLLM = "smollm2-135m-instruct-q4_1.gguf"
-BUILT_IN = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "models")
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+BUILT_IN = os.path.join(ROOT, "models")
 
 
 def model(name=SMOLLM):

@@ -11,9 +11,8 @@ import termios
 from fcntl import ioctl
 
 import program
-from program import ProgramTest, pair, read
+from program import ROOT, ProgramTest, pair, read
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 CURVE_FIELDS = {"prompt", "domain", "tokens", "drafted", "accepted", "cumulative_tokens"}
 
 

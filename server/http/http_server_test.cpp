@@ -1,0 +1,671 @@
+#include "server/http/http_server.hpp"
+
+#include <cpp-httplib/httplib.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <thread>
+
+#include "server/api/answer.hpp"
+#include "server/testing/raw_client.hpp"
+#include "server/testing/rig.hpp"
+
+namespace drift::server {
+namespace {
+
+using api::Json;
+using decode::Mode;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using testing::alone;
+using testing::ask;
+using testing::RawClient;
+using testing::Rig;
+using testing::unchunk;
+
+struct Options {
+  HttpConfig http;
+  SchedulerConfig scheduler;
+  std::vector<std::string> keys;
+  std::size_t context = 512;
+  milliseconds step_pause{0};  // slows decoding down, so that a test can act in the middle of it
+  bool open = true;
+};
+
+// A toy server on a free port, and its decode thread.
+class Server {
+ public:
+  explicit Server(Options options = {}) : options_(std::move(options)), rig_(options_.scheduler, options_.context, &metrics_) {
+    options_.http.port = 0;
+    rig_.target.before = [this](std::span<const engine::Node>) {
+      if (options_.step_pause.count() > 0) std::this_thread::sleep_for(options_.step_pause);
+    };
+    http_ = std::make_unique<HttpServer>(options_.http, ApiKeys::make(options_.keys).value(), metrics_, log_);
+    const Status started = http_->start();
+    EXPECT_TRUE(started.is_ok()) << started.message();
+    service_.defaults.model = "toy-model";
+    service_.defaults.sampler = spec::greedy_sampler();
+    service_.defaults.max_tokens = 16;
+    service_.defaults.mode = Mode::kDrift;
+    service_.defaults.has_draft = true;
+    service_.defaults.vocab = testing::kToyVocab;
+    service_.card.name = "Toy";
+    service_.context = options_.context;
+    service_.slots = options_.scheduler.slots;
+    if (options_.open) open();
+    decoding_ = std::thread([this] { EXPECT_TRUE(rig_.scheduler.run().is_ok()); });
+  }
+  ~Server() {
+    rig_.scheduler.stop();
+    decoding_.join();
+    http_->stop();
+  }
+  void open() { http_->open(service_); }
+  int port() const { return http_->port(); }
+  httplib::Client client() const {
+    httplib::Client client("127.0.0.1", port());
+    client.set_read_timeout(seconds(30));
+    return client;
+  }
+  Json post(const std::string& path, const Json& body, int status = 200) {
+    auto got = client().Post(path, api::dump(body), "application/json");
+    EXPECT_TRUE(got) << path;
+    if (!got) return nullptr;
+    EXPECT_EQ(got->status, status) << got->body;
+    return Json::parse(got->body);
+  }
+  Json get(const std::string& path, int status = 200) {
+    auto got = client().Get(path);
+    EXPECT_TRUE(got) << path;
+    if (!got) return nullptr;
+    EXPECT_EQ(got->status, status) << got->body;
+    return Json::parse(got->body);
+  }
+  std::string log() {
+    const std::lock_guard lock(log_mutex_);
+    return log_text_;
+  }
+  bool wait_until_idle(seconds most = seconds(20)) {
+    const auto deadline = std::chrono::steady_clock::now() + most;
+    while (std::chrono::steady_clock::now() < deadline) {
+      if (rig_.busy() == 0 && rig_.scheduler.state().waiting == 0) return true;
+      std::this_thread::sleep_for(milliseconds(5));
+    }
+    return false;
+  }
+  bool wait_until(const std::function<bool(const SchedulerState&)>& what, seconds most = seconds(20)) {
+    const auto deadline = std::chrono::steady_clock::now() + most;
+    while (std::chrono::steady_clock::now() < deadline) {
+      if (what(rig_.scheduler.state())) return true;
+      std::this_thread::sleep_for(milliseconds(2));
+    }
+    return false;
+  }
+  Rig& rig() { return rig_; }
+
+ private:
+  Options options_;
+  ServerMetrics metrics_{{"toy-model", true, true, {}}};
+  std::mutex log_mutex_;
+  std::string log_text_;
+  Log log_{Log::Format::kJson, [this](std::string_view line) {
+             const std::lock_guard lock(log_mutex_);
+             log_text_ += line;
+           }};
+  Rig rig_;
+  Service service_{rig_.scheduler, rig_.text, rig_.banks, {}, {}, 0, 0, {}, {}};
+  std::unique_ptr<HttpServer> http_;
+  std::thread decoding_;
+};
+
+Json chat(const std::string& text) { return {{"messages", Json::array({{{"role", "user"}, {"content", text}}})}}; }
+
+// ---- answers ----
+
+TEST(Http, ACompletionIsTheSteppersText) {
+  Server server;
+  const Json json = server.post("/v1/completions", {{"prompt", "hello"}, {"max_tokens", 20}, {"drift", {{"mode", "off"}}}});
+  EXPECT_EQ(json["choices"][0]["text"], alone(ask("hello", 20)));
+  EXPECT_EQ(json["model"], "toy-model");
+  EXPECT_EQ(json["usage"]["completion_tokens"], 20);
+  EXPECT_FALSE(json["timings"].contains("draft_n"));
+}
+
+TEST(Http, DraftingChangesTheFiguresAndNotTheText) {
+  Server server;
+  for (const char* mode : {"static", "drift", "draft+suffix", "drift+suffix"}) {
+    const Json json = server.post("/v1/completions", {{"prompt", "hello"}, {"max_tokens", 40}, {"drift", {{"mode", mode}}}});
+    EXPECT_EQ(json["choices"][0]["text"], alone(ask("hello", 40))) << mode;
+    EXPECT_GT(json["timings"]["draft_n"].get<int>(), 0) << mode;
+    EXPECT_GT(json["timings"]["draft_n_accepted"].get<int>(), 0) << mode;
+    EXPECT_EQ(json["metrics"]["speculative_decoding"]["num_spec_tokens"], 3);
+  }
+}
+
+TEST(Http, AChatIsFramedByTheTemplate) {
+  Server server;
+  const Json json = server.post("/v1/chat/completions", chat("hi"));
+  GenerationConfig config = ask("user: hi\nassistant: ", 16);
+  EXPECT_EQ(json["choices"][0]["message"]["content"], alone(config));
+  EXPECT_EQ(json["choices"][0]["message"]["role"], "assistant");
+  EXPECT_EQ(server.post("/chat/completions", chat("hi"))["choices"], json["choices"]);
+  EXPECT_EQ(server.post("/apply-template", chat("hi"))["prompt"], "user: hi\nassistant: ");
+}
+
+TEST(Http, SeedsAndSeveralAnswers) {
+  Server server;
+  const Json body = {{"prompt", Json::array({"one", "two"})}, {"n", 2}, {"temperature", 1.0}, {"seed", 7}, {"max_tokens", 12}};
+  const Json first = server.post("/v1/completions", body), again = server.post("/v1/completions", body);
+  ASSERT_EQ(first["choices"].size(), 4u);
+  for (std::size_t i = 0; i < 4; ++i) {
+    GenerationConfig config = ask(i < 2 ? "one" : "two", 12);
+    config.sampler = {1.0f, 0, 1.0f, 0.0f};
+    config.seed = 7;
+    config.name = i;
+    EXPECT_EQ(first["choices"][i]["text"], alone(config));
+    EXPECT_EQ(first["choices"][i]["text"], again["choices"][i]["text"]);
+  }
+  EXPECT_NE(first["choices"][0]["text"], first["choices"][1]["text"]);
+  Json free = body;
+  free.erase("seed");
+  EXPECT_NE(server.post("/v1/completions", free)["choices"], server.post("/v1/completions", free)["choices"])
+      << "random seeds differ";
+}
+
+TEST(Http, LlamaServersCompletion) {
+  Server server;
+  const Json json = server.post("/completion", {{"prompt", "hello"}, {"n_predict", 8}, {"return_tokens", true}});
+  EXPECT_EQ(json["content"], alone(ask("hello", 8)));
+  EXPECT_EQ(json["stop_type"], "limit");
+  EXPECT_EQ(json["tokens"].size(), 8u);
+  EXPECT_EQ(json["timings"]["predicted_n"], 8);
+}
+
+TEST(Http, AStopStringIsNeverShown) {
+  Server server;
+  const std::string whole = alone(ask("hello", 60)), stop = whole.substr(9, 2);
+  const Json json = server.post("/v1/completions", {{"prompt", "hello"}, {"max_tokens", 60}, {"stop", stop}});
+  EXPECT_EQ(json["choices"][0]["text"], whole.substr(0, whole.find(stop)));
+  EXPECT_EQ(json["choices"][0]["finish_reason"], "stop");
+}
+
+TEST(Http, LogitsCanBeChangedAndSeen) {
+  Server server;
+  Json body = {{"prompt", "hello"}, {"max_tokens", 30}, {"frequency_penalty", 1.5}, {"logit_bias", {{"33", 3.0}}}};
+  GenerationConfig config = ask("hello", 30);
+  config.rules.frequency = 1.5f;
+  config.rules.bias = {{33, 3.0f}};
+  const std::string expected = alone(config);
+  EXPECT_NE(expected, alone(ask("hello", 30)));
+  for (const char* mode : {"off", "static", "drift"}) {
+    body["drift"] = {{"mode", mode}};
+    EXPECT_EQ(server.post("/v1/completions", body)["choices"][0]["text"], expected) << mode;
+  }
+  // Log-probabilities are the same however a token came about.
+  Json logged = {{"prompt", "hello"}, {"max_tokens", 30}, {"logprobs", 3}, {"drift", {{"mode", "off"}}}};
+  const Json plain = server.post("/v1/completions", logged)["choices"][0]["logprobs"];
+  EXPECT_EQ(plain["tokens"].size(), 30u);
+  logged["drift"]["mode"] = "static";
+  EXPECT_EQ(server.post("/v1/completions", logged)["choices"][0]["logprobs"], plain);
+  // An end is put off, or never comes.
+  body = {{"prompt", "hello"}, {"max_tokens", 200}, {"logit_bias", {{"95", 100}}}, {"min_tokens", 7}};
+  EXPECT_EQ(server.post("/v1/completions", body)["usage"]["completion_tokens"], 8);
+  body["ignore_eos"] = true;
+  EXPECT_EQ(server.post("/v1/completions", body)["usage"]["completion_tokens"], 200);
+}
+
+TEST(Http, ContextOverflowIsToldInNumbers) {
+  Options options;
+  options.context = 32;
+  Server server(options);
+  const Json json = server.post("/v1/completions", {{"prompt", std::string(40, 'x')}}, 400);
+  EXPECT_EQ(json["error"]["type"], "exceed_context_size_error");
+  EXPECT_EQ(json["error"]["n_prompt_tokens"], 40);
+  EXPECT_EQ(json["error"]["n_ctx"], 32);
+  const Json full = server.post("/v1/completions", {{"prompt", std::string(30, 'x')}, {"max_tokens", 100}});
+  EXPECT_EQ(full["choices"][0]["finish_reason"], "length");
+  EXPECT_EQ(full["usage"]["total_tokens"], 32);
+}
+
+// ---- streams ----
+
+TEST(HttpStream, IsTheContractToTheLetter) {
+  Server server;
+  Json body = chat("hi");
+  body["stream"] = true;
+  body["stream_options"] = {{"include_usage", true}};
+  RawClient client(server.port());
+  client.post("/v1/chat/completions", api::dump(body), "Connection: close\r\n");
+  const std::string answer = client.read_all();
+  EXPECT_EQ(answer.rfind("HTTP/1.1 200", 0), 0u);
+  EXPECT_NE(answer.find("Content-Type: text/event-stream\r\n"), std::string::npos) << answer.substr(0, 400);
+  EXPECT_NE(answer.find("Cache-Control: no-cache\r\n"), std::string::npos);
+  const std::string events = unchunk(answer);
+  EXPECT_EQ(events.rfind("data: {", 0), 0u);
+  EXPECT_EQ(events.substr(events.size() - 16), "\n\ndata: [DONE]\n\n");
+  std::string text;
+  std::vector<std::string> finishes;
+  int usages = 0, chunks = 0;
+  for (std::size_t at = 0; at < events.size();) {
+    const std::size_t end = events.find("\n\n", at);
+    const std::string line = events.substr(at, end - at);
+    at = end + 2;
+    ASSERT_EQ(line.rfind("data: ", 0), 0u) << line;
+    if (line == "data: [DONE]") continue;
+    const Json chunk = Json::parse(line.substr(6));
+    if (chunk["choices"].empty()) {
+      ++usages;
+      EXPECT_EQ(chunk["usage"]["completion_tokens"], 16);
+      continue;
+    }
+    const Json& choice = chunk["choices"][0];
+    if (chunks++ == 0) {
+      EXPECT_EQ(choice["delta"], (Json{{"role", "assistant"}, {"content", ""}}));
+    }
+    if (choice["delta"].contains("content")) text += choice["delta"]["content"];
+    if (!choice["finish_reason"].is_null()) finishes.push_back(choice["finish_reason"]);
+  }
+  EXPECT_EQ(text, alone(ask("user: hi\nassistant: ", 16)));
+  EXPECT_EQ(finishes, std::vector<std::string>{"length"});
+  EXPECT_EQ(usages, 1);
+}
+
+TEST(HttpStream, EarlyFailuresHaveTheirOwnStatus) {
+  Options options;
+  Server server(options);
+  server.rig().target.fault = [] { return Status(Code::kInternal, "the backend broke"); };
+  Json body = chat("hi");
+  body["stream"] = true;
+  const Json json = server.post("/v1/chat/completions", body, 500);
+  EXPECT_EQ(json["error"]["type"], "server_error");
+  EXPECT_EQ(json["error"]["message"], "the backend broke");
+}
+
+TEST(HttpStream, LaterFailuresAreAnEvent) {
+  Options options;
+  options.scheduler.slots = 1;
+  Server server(options);
+  std::atomic<int> passes{0};
+  server.rig().target.fault = [&] { return ++passes < 6 ? Status::ok() : Status(Code::kInternal, "the backend broke"); };
+  RawClient client(server.port());
+  client.post("/v1/completions", R"({"prompt": "hello", "stream": true, "max_tokens": 200, "drift": {"mode": "off"}})",
+              "Connection: close\r\n");
+  const std::string events = unchunk(client.read_all());
+  EXPECT_NE(events.find("\"text\":"), std::string::npos);
+  const std::size_t error = events.find("data: {\"error\":{\"message\":\"the backend broke\"");
+  ASSERT_NE(error, std::string::npos) << events;
+  EXPECT_EQ(events.find("[DONE]"), std::string::npos);
+}
+
+TEST(HttpStream, ASilentStreamIsKeptAlive) {
+  Options options;
+  options.http.status_patience = milliseconds(150);
+  options.http.ping_every = milliseconds(150);
+  options.step_pause = milliseconds(700);
+  Server server(options);
+  RawClient client(server.port());
+  client.post("/v1/completions", R"({"prompt": "hello", "stream": true, "max_tokens": 2, "drift": {"mode": "off"}})",
+              "Connection: close\r\n");
+  const std::string events = unchunk(client.read_all());
+  EXPECT_EQ(events.rfind(": keep-alive\n\n", 0), 0u) << events;
+  EXPECT_NE(events.find("data: [DONE]\n\n"), std::string::npos);
+}
+
+// ---- clients that go away ----
+
+// Sends a request, waits for a state, hangs up, and sees every slot come back although much was left to do.
+void hang_up(const char* path, bool stream, const std::function<bool(const SchedulerState&)>& when,
+             milliseconds pause = milliseconds(20)) {
+  Options options;
+  options.scheduler.slots = 1;
+  options.scheduler.chunk_alone = options.scheduler.chunk_shared = 8;
+  options.context = 4'096;
+  options.step_pause = pause;
+  Server server(options);
+  RawClient other(server.port());
+  Json body = {{"prompt", "the other one"}, {"max_tokens", 30}, {"drift", {{"mode", "off"}}}};
+  other.post("/v1/completions", api::dump(body), "Connection: close\r\n");
+  ASSERT_TRUE(server.wait_until([](const SchedulerState& s) { return s.slots[0].phase != Phase::kIdle; }));
+  {
+    RawClient client(server.port());
+    body = {{"prompt", std::string(400, 'x')}, {"max_tokens", 3'000}, {"stream", stream}, {"drift", {{"mode", "off"}}}};
+    client.post(path, api::dump(body));
+    ASSERT_TRUE(server.wait_until(when));
+  }
+  const auto from = std::chrono::steady_clock::now();
+  EXPECT_TRUE(server.wait_until_idle());
+  EXPECT_LT(std::chrono::steady_clock::now() - from, seconds(10));
+  const std::string answer = other.read_all();
+  EXPECT_EQ(Json::parse(answer.substr(answer.find("\r\n\r\n") + 4))["choices"][0]["text"], alone(ask("the other one", 30)));
+}
+
+bool is_queued(const SchedulerState& state) { return state.waiting == 1; }
+bool is_prefilling(const SchedulerState& state) {
+  return state.slots[0].phase == Phase::kPrefill && state.slots[0].prompt_tokens == 400;
+}
+bool is_decoding(const SchedulerState& state) {
+  return state.slots[0].phase == Phase::kDecode && state.slots[0].prompt_tokens == 400;
+}
+
+TEST(HttpHangUp, QueuedWhole) { hang_up("/v1/completions", false, is_queued); }
+TEST(HttpHangUp, QueuedStream) { hang_up("/v1/completions", true, is_queued); }
+TEST(HttpHangUp, PrefillWhole) { hang_up("/completion", false, is_prefilling, milliseconds(30)); }
+TEST(HttpHangUp, PrefillStream) { hang_up("/completion", true, is_prefilling, milliseconds(30)); }
+TEST(HttpHangUp, DecodeWhole) { hang_up("/v1/completions", false, is_decoding, milliseconds(5)); }
+TEST(HttpHangUp, DecodeStream) { hang_up("/v1/completions", true, is_decoding, milliseconds(5)); }
+
+TEST(HttpHangUp, AStormLeavesNothingBehind) {
+  Options options;
+  options.scheduler.slots = 4;
+  options.context = 4'096;
+  Server server(options);
+  for (int round = 0; round < 100; ++round) {
+    RawClient client(server.port());
+    client.post("/v1/completions", R"({"prompt": "storm", "max_tokens": 3000, "stream": true})");
+    if (round % 3 == 0) client.read_until("data: ", milliseconds(1'000));
+  }
+  EXPECT_TRUE(server.wait_until_idle());
+  EXPECT_EQ(server.post("/v1/completions", {{"prompt", "hello"}, {"max_tokens", 4}})["choices"][0]["text"],
+            alone(ask("hello", 4)));
+}
+
+TEST(HttpHangUp, AReaderThatDoesNotReadHoldsNobodyUp) {
+  Options options;
+  options.scheduler.slots = 2;
+  options.context = 4'096;
+  options.http.write_timeout = seconds(1);
+  Server server(options);
+  RawClient slow(server.port(), /*receive_bytes=*/2'048);
+  slow.post("/v1/completions", R"({"prompt": "slow", "max_tokens": 3500, "stream": true, "drift": {"mode": "off"}})");
+  ASSERT_TRUE(server.wait_until([](const SchedulerState& s) { return s.slots[0].phase == Phase::kDecode; }));
+  const auto from = std::chrono::steady_clock::now();
+  EXPECT_EQ(server.post("/v1/completions", {{"prompt", "quick"}, {"max_tokens", 20}})["choices"][0]["text"],
+            alone(ask("quick", 20)));
+  EXPECT_LT(std::chrono::steady_clock::now() - from, seconds(10));
+  EXPECT_TRUE(server.wait_until_idle());
+}
+
+// ---- limits and errors ----
+
+TEST(HttpLimits, BodiesAreBounded) {
+  Options options;
+  options.http.body_bytes_max = 10'000;
+  Server server(options);
+  const Json json = server.post("/v1/completions", {{"prompt", std::string(20'000, 'x')}}, 413);
+  EXPECT_NE(json["error"]["message"].get<std::string>().find("10000 bytes"), std::string::npos) << json;
+  // The same in chunks, whose length nobody announces.
+  RawClient client(server.port());
+  std::string chunks = "POST /v1/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n";
+  for (int i = 0; i < 20; ++i) chunks += "400\r\n" + std::string(1'024, 'x') + "\r\n";
+  client.send(chunks + "0\r\n\r\n");
+  EXPECT_EQ(client.read_until("\r\n\r\n").rfind("HTTP/1.1 413", 0), 0u);
+}
+
+TEST(HttpLimits, ABodyThatTricklesInIsCutOff) {
+  Options options;
+  options.http.body_timeout = seconds(1);
+  Server server(options);
+  RawClient client(server.port());
+  client.send("POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 5000\r\n\r\n");
+  for (int i = 0; i < 100 && client.try_send("x"); ++i) std::this_thread::sleep_for(milliseconds(100));
+  const std::string answer = client.read_until("}}");
+  EXPECT_EQ(answer.rfind("HTTP/1.1 408", 0), 0u) << answer;
+}
+
+TEST(HttpLimits, AFullQueueIs503AndTheTenantsOwnShare429) {
+  Options options;
+  options.scheduler.slots = 1;
+  options.scheduler.queue_max = 3;
+  options.scheduler.queue_per_tenant_max = 2;
+  options.step_pause = milliseconds(20);
+  options.context = 4'096;
+  Server server(options);
+  RawClient busy(server.port());
+  busy.post("/v1/completions", R"({"prompt": "x", "max_tokens": 3000, "drift": {"mode": "off"}})");
+  ASSERT_TRUE(server.wait_until([](const SchedulerState& s) { return s.slots[0].phase == Phase::kDecode; }));
+  const auto many = [&](int n) {
+    return server.client().Post("/v1/completions", R"({"prompt": "y", "n": )" + std::to_string(n) + "}", "application/json");
+  };
+  const auto full = many(4);
+  ASSERT_TRUE(full);
+  EXPECT_EQ(full->status, 503);
+  EXPECT_EQ(full->get_header_value("Retry-After"), "1");
+  const auto share = many(3);
+  ASSERT_TRUE(share);
+  EXPECT_EQ(share->status, 429);
+  EXPECT_EQ(share->get_header_value("Retry-After"), "1");
+  EXPECT_EQ(Json::parse(share->body)["error"]["type"], "rate_limit_error");
+}
+
+TEST(HttpLimits, MalformedBodiesAndUnknownAddressesAreAnsweredInJson) {
+  Server server;
+  const auto refused = [&](const std::string& body, int status = 400) {
+    auto got = server.client().Post("/v1/completions", body, "application/json");
+    EXPECT_TRUE(got);
+    EXPECT_EQ(got->status, status) << got->body;
+    return Json::parse(got->body)["error"];
+  };
+  EXPECT_NE(refused("{")["message"].get<std::string>().find("JSON"), std::string::npos);
+  EXPECT_NE(refused("[]")["message"].get<std::string>().find("object"), std::string::npos);
+  EXPECT_EQ(refused(R"({"prompt": "x", "top_p": 7})")["param"], "top_p");
+  EXPECT_NE(refused("{\"prompt\": \"\xFF\"}")["message"].get<std::string>().find("JSON"), std::string::npos);
+  EXPECT_NE(refused("{\"a\":" + std::string(1'000'000, '[') + "}")["message"].get<std::string>().find("the body"),
+            std::string::npos);
+  EXPECT_EQ(server.get("/nowhere", 404)["error"]["type"], "not_found_error");
+  EXPECT_EQ(server.get("/v1/models/other", 404)["error"]["code"], "model_not_found");
+  EXPECT_EQ(server.get("/v1/models/" + std::string(8'000, 'x'), 404)["error"]["type"], "not_found_error");
+  EXPECT_EQ(server.get("/v1/completions", 404)["error"]["type"], "not_found_error");
+}
+
+TEST(HttpLimits, ManyConnectionsThatNeverSendDoNotEndService) {
+  Options options;
+  options.http.threads_max = 32;
+  options.http.read_timeout = seconds(1);
+  Server server(options);
+  std::vector<std::unique_ptr<RawClient>> silent;
+  for (int i = 0; i < 64; ++i) silent.push_back(std::make_unique<RawClient>(server.port()));
+  EXPECT_EQ(server.post("/v1/completions", {{"prompt", "hello"}, {"max_tokens", 4}})["choices"][0]["text"],
+            alone(ask("hello", 4)));
+}
+
+// ---- keys, origins, names ----
+
+TEST(HttpKeys, WithoutOneOnlyHealthIsTold) {
+  Options options;
+  options.keys = {"secret-1", "secret-2"};
+  Server server(options);
+  EXPECT_EQ(server.get("/health")["status"], "ok");
+  EXPECT_EQ(server.get("/ready")["status"], "ready");
+  for (const char* path : {"/v1/models", "/props", "/slots", "/metrics", "/version", "/v1/drift/state"}) {
+    EXPECT_EQ(server.get(path, 401)["error"]["type"], "authentication_error") << path;
+  }
+  const auto with = [&](const httplib::Headers& headers) {
+    auto got = server.client().Post("/v1/completions", headers, R"({"prompt": "x", "max_tokens": 1})", "application/json");
+    return got ? got->status : 0;
+  };
+  EXPECT_EQ(with({}), 401);
+  EXPECT_EQ(with({{"Authorization", "Bearer secret-3"}}), 401);
+  EXPECT_EQ(with({{"Authorization", "secret-1"}}), 401);
+  RawClient nothing(server.port());
+  nothing.post("/v1/completions", R"({"prompt": "x"})", "Authorization: Bearer \r\n");
+  EXPECT_EQ(nothing.read_until("\r\n\r\n").rfind("HTTP/1.1 401", 0), 0u);
+  EXPECT_EQ(with({{"Authorization", "Bearer secret-1"}}), 200);
+  EXPECT_EQ(with({{"X-Api-Key", "secret-2"}}), 200);
+  EXPECT_EQ(server.log().find("secret"), std::string::npos) << "keys are never logged";
+}
+
+TEST(HttpKeys, AreReadFromTextAndChecked) {
+  EXPECT_EQ(keys_of_text("a\n# comment\n\n  b \r\nc"), (std::vector<std::string>{"a", "b", "c"}));
+  EXPECT_EQ(ApiKeys::make({"with space"}).status().code(), Code::kInvalid);
+  EXPECT_EQ(ApiKeys::make({""}).status().code(), Code::kInvalid);
+  EXPECT_EQ(ApiKeys::make({std::string(513, 'x')}).status().code(), Code::kInvalid);
+  EXPECT_EQ(ApiKeys::make({"top-secret\n"}).status().message().find("top-secret"), std::string::npos);
+  const ApiKeys keys = ApiKeys::make({"a", "b"}).value();
+  EXPECT_TRUE(keys.holds("a") && keys.holds("b"));
+  EXPECT_FALSE(keys.holds("") || keys.holds("A") || keys.holds("ab") || keys.holds(std::string(100'000, 'a')));
+}
+
+TEST(HttpCors, IsOffUnlessAsked) {
+  const auto header = [](Server& server, const std::string& origin) {
+    return server.client()
+        .Get("/v1/models", httplib::Headers{{"Origin", origin}})
+        ->get_header_value("Access-Control-Allow-Origin");
+  };
+  Server off;
+  EXPECT_EQ(header(off, "http://a.example"), "");
+  EXPECT_EQ(
+      off.client().Options("/v1/completions", {{"Origin", "http://a.example"}})->get_header_value("Access-Control-Allow-Methods"),
+      "");
+  Options options;
+  options.http.cors_origins = {"http://a.example"};
+  Server some(options);
+  EXPECT_EQ(header(some, "http://a.example"), "http://a.example");
+  EXPECT_EQ(header(some, "http://b.example"), "");
+  const auto preflight = some.client().Options("/v1/completions", {{"Origin", "http://a.example"}});
+  EXPECT_EQ(preflight->status, 204);
+  EXPECT_NE(preflight->get_header_value("Access-Control-Allow-Headers").find("Authorization"), std::string::npos);
+  options.http.cors_origins = {"*"};
+  Server any(options);
+  EXPECT_EQ(header(any, "http://b.example"), "*");
+}
+
+TEST(HttpNames, AnotherModelsNameIsIgnoredUnlessStrict) {
+  Server lenient;
+  EXPECT_EQ(lenient.post("/v1/completions", {{"prompt", "x"}, {"model", "gpt-9"}})["model"], "toy-model");
+  Options options;
+  options.http.strict_model = true;
+  Server strict(options);
+  EXPECT_EQ(strict.post("/v1/completions", {{"prompt", "x"}, {"model", "gpt-9"}}, 404)["error"]["param"], "model");
+  EXPECT_EQ(strict.post("/v1/completions", {{"prompt", "x"}, {"model", "toy-model"}})["model"], "toy-model");
+}
+
+// ---- what is told ----
+
+TEST(HttpInfo, RequestIdsComeBack) {
+  Server server;
+  EXPECT_EQ(server.client().Get("/v1/models", httplib::Headers{{"X-Request-Id", "my-id"}})->get_header_value("X-Request-Id"),
+            "my-id");
+  const std::string made = server.client().Get("/v1/models")->get_header_value("X-Request-Id");
+  EXPECT_EQ(made.rfind("req-", 0), 0u);
+  EXPECT_NE(server.client()
+                .Get("/v1/models", httplib::Headers{{"X-Request-Id", std::string(129, 'x')}})
+                ->get_header_value("X-Request-Id"),
+            std::string(129, 'x'));
+  server.post("/v1/completions", {{"prompt", "not for the log"}});
+  EXPECT_NE(server.log().find("\"id\":\"my-id\""), std::string::npos);
+  EXPECT_EQ(server.log().find("not for the log"), std::string::npos) << "prompts are never logged";
+}
+
+TEST(HttpInfo, ModelsPropsSlotsState) {
+  Server server;
+  const Json models = server.get("/v1/models");
+  EXPECT_EQ(models["object"], "list");
+  EXPECT_EQ(models["data"][0]["id"], "toy-model");
+  EXPECT_EQ(models["data"][0]["max_model_len"], 512);
+  EXPECT_EQ(server.get("/v1/models/toy-model"), models["data"][0]);
+  EXPECT_EQ(server.get("/props")["total_slots"], 4);
+  EXPECT_EQ(server.get("/props")["default_generation_settings"]["n_ctx"], 512);
+  EXPECT_EQ(server.get("/slots").size(), 4u);
+  EXPECT_TRUE(server.get("/version").contains("version"));
+  server.post("/v1/completions", {{"prompt", "teach the bank"}, {"max_tokens", 30}});
+  const Json state = server.get("/v1/drift/state");
+  EXPECT_EQ(state["banks"][0]["name"], "default");
+  EXPECT_GT(state["banks"][0]["entries"].get<int>(), 0);
+  Options options;
+  options.http.show_slots = false;
+  Server quiet(options);
+  EXPECT_EQ(quiet.get("/slots", 501)["error"]["type"], "not_supported_error");
+}
+
+TEST(HttpInfo, TokensAndBack) {
+  Server server;
+  const Json tokens = server.post("/tokenize", {{"content", "ab"}})["tokens"];
+  EXPECT_EQ(tokens, Json::array({65, 66}));
+  EXPECT_EQ(server.post("/detokenize", {{"tokens", tokens}})["content"], "ab");
+  EXPECT_EQ(server.post("/tokenize", {{"content", "a"}, {"with_pieces", true}})["tokens"][0], (Json{{"id", 65}, {"piece", "a"}}));
+  const Json counted = server.post("/tokenize", {{"prompt", "abc"}});
+  EXPECT_EQ(counted["count"], 3);
+  EXPECT_EQ(counted["max_model_len"], 512);
+  EXPECT_EQ(server.post("/tokenize", chat("x"))["count"], std::string("user: x\nassistant: ").size());
+  EXPECT_EQ(server.post("/detokenize", {{"tokens", Json::array({98})}}, 400)["error"]["param"], "tokens[0]");
+}
+
+TEST(HttpInfo, EveryExampleOfTheDescriptionIsAnswered) {
+  Server server;
+  const Json openapi = server.get("/openapi.json");
+  EXPECT_EQ(openapi["openapi"], "3.1.0");
+  int posts = 0, gets = 0;
+  for (const auto& [path, methods] : openapi["paths"].items()) {
+    if (methods.contains("post")) {
+      server.post(path, methods["post"]["requestBody"]["content"]["application/json"]["example"]);
+      ++posts;
+    } else if (path != "/metrics") {
+      server.get(path == "/v1/models/{id}" ? "/v1/models/toy-model" : path);
+      ++gets;
+    }
+  }
+  EXPECT_GE(posts, 6);
+  EXPECT_GE(gets, 8);
+}
+
+TEST(HttpInfo, MetricsHaveTheNamesToolsLookFor) {
+  Server server;
+  server.post("/v1/completions", {{"prompt", "hello"}, {"max_tokens", 40}, {"drift", {{"mode", "static"}}}});
+  ASSERT_TRUE(server.wait_until_idle());
+  const auto got = server.client().Get("/metrics");
+  ASSERT_TRUE(got);
+  EXPECT_EQ(got->get_header_value("Content-Type").rfind("text/plain", 0), 0u);
+  const auto value = [&](const std::string& series) {
+    const std::size_t at = got->body.find("\n" + series + " ");
+    EXPECT_NE(at, std::string::npos) << series;
+    return at == std::string::npos ? -1.0 : std::stod(got->body.substr(at + series.size() + 2));
+  };
+  EXPECT_EQ(value("drift_generated_tokens_total"), 40);
+  EXPECT_EQ(value("drift_prompt_tokens_total"), 5);
+  EXPECT_EQ(value("drift_answers_total{reason=\"length\"}"), 1);
+  const double drafted = value("drift_drafted_tokens_total"), accepted = value("drift_accepted_tokens_total");
+  EXPECT_GT(drafted, accepted);
+  EXPECT_GT(accepted, 0);
+  const std::string labels = "{model_name=\"toy-model\",engine=\"0\"}";
+  EXPECT_EQ(value("vllm:spec_decode_num_draft_tokens_total" + labels), drafted);
+  EXPECT_EQ(value("vllm:spec_decode_num_accepted_tokens_total" + labels), accepted);
+  EXPECT_EQ(value("llamacpp:spec_decode_num_accepted_tokens_total"), accepted);
+  EXPECT_EQ(value("llamacpp:tokens_predicted_total"), 40);
+  EXPECT_EQ(value("drift_slots"), 4);
+}
+
+TEST(HttpEnd, BeforeTheModelsAreLoadedAndWhileDraining) {
+  Options options;
+  options.open = false;
+  options.step_pause = milliseconds(10);
+  Server server(options);
+  EXPECT_EQ(server.get("/health", 503)["error"]["type"], "unavailable_error");
+  EXPECT_EQ(server.client().Get("/ready")->get_header_value("Retry-After"), "1");
+  server.post("/v1/completions", {{"prompt", "x"}}, 503);
+  server.open();
+  EXPECT_EQ(server.get("/ready")["status"], "ready");
+  RawClient client(server.port());
+  client.post("/v1/completions", R"({"prompt": "hello", "max_tokens": 60, "drift": {"mode": "off"}})", "Connection: close\r\n");
+  ASSERT_TRUE(server.wait_until([](const SchedulerState& s) { return s.slots[0].phase != Phase::kIdle; }));
+  server.rig().scheduler.drain();
+  server.get("/ready", 503);
+  EXPECT_EQ(server.get("/health")["status"], "ok");
+  server.post("/v1/completions", {{"prompt", "late"}}, 503);
+  const std::string answer = client.read_all();
+  EXPECT_EQ(Json::parse(answer.substr(answer.find("\r\n\r\n") + 4))["choices"][0]["text"], alone(ask("hello", 60)));
+}
+
+TEST(HttpEnd, AnAddressInUseIsSaid) {
+  Server server;
+  ServerMetrics metrics({"m", false, false, {}});
+  Log log(Log::Format::kText, [](std::string_view) {});
+  HttpConfig config;
+  config.port = server.port();
+  HttpServer second(config, {}, metrics, log);
+  const Status status = second.start();
+  EXPECT_EQ(status.code(), Code::kIo);
+  EXPECT_NE(status.message().find("in use"), std::string::npos) << status.message();
+}
+
+}  // namespace
+}  // namespace drift::server

@@ -1,0 +1,111 @@
+#include "server/http/service.hpp"
+
+#include <fmt/format.h>
+
+#include <random>
+
+namespace drift::server {
+namespace {
+
+using api::Problem;
+
+// The prompts as tokens, one list per prompt.
+std::variant<std::vector<std::vector<Token>>, Problem> tokenize(const api::GenerateRequest& request, const Service& service) {
+  std::vector<std::vector<Token>> out;
+  const auto add = [&](const std::string& text, const std::string& field) -> std::optional<Problem> {
+    auto tokens = service.text.tokenize(text, /*add_special=*/true, /*parse_special=*/true);
+    if (!tokens.is_ok()) {
+      Problem problem = api::problem_of(tokens.status());
+      problem.http = 400;
+      problem.type = "invalid_request_error";
+      problem.param = field;
+      return problem;
+    }
+    out.push_back(std::move(tokens).value());
+    return std::nullopt;
+  };
+  if (request.route == api::Route::kChat) {
+    const auto text = service.text.chat(request.messages, /*add_assistant=*/true);
+    if (!text.is_ok()) return api::bad_field("messages", text.status().message());
+    if (auto problem = add(text.value(), "messages")) return *problem;
+    return out;
+  }
+  for (const api::Prompt& prompt : request.prompts) {
+    if (const auto* tokens = std::get_if<std::vector<Token>>(&prompt)) {
+      out.push_back(*tokens);
+    } else if (auto problem = add(std::get<std::string>(prompt), "prompt")) {
+      return *problem;
+    }
+  }
+  return out;
+}
+
+std::uint64_t random_seed() {
+  std::random_device device;
+  return (static_cast<std::uint64_t>(device()) << 32 | device()) >> 1;  // clients that read it back know signed numbers only
+}
+
+}  // namespace
+
+std::variant<std::vector<GenerationConfig>, Problem> prepare(api::GenerateRequest& request, Service& service,
+                                                             const std::string& tenant) {
+  auto tokenized = tokenize(request, service);
+  if (const auto* problem = std::get_if<Problem>(&tokenized)) return *problem;
+  auto& prompts = std::get<std::vector<std::vector<Token>>>(tokenized);
+  for (std::size_t i = 0; i < prompts.size(); ++i) {
+    if (prompts[i].empty()) return api::bad_field("prompt", "the prompt gives no tokens; it needs text");
+    if (prompts[i].size() >= service.context) return api::context_exceeded(prompts[i].size(), service.context);
+    for (const Token token : prompts[i]) {
+      if (static_cast<std::size_t>(token) >= service.scheduler.vocab())
+        return api::bad_field("prompt", fmt::format("the prompt has token {}, which target and draft do not both know", token));
+    }
+  }
+  std::shared_ptr<Bank> bank;
+  if (decode::recalibrates(request.mode) || decode::remembers(request.mode)) {
+    auto found = service.banks.get(request.bank, request.mode);
+    if (!found.is_ok()) {
+      Problem problem = api::problem_of(found.status());
+      problem.param = "drift.bank";
+      return problem;
+    }
+    bank = std::move(found).value();
+  }
+  LogitRules rules = request.rules;
+  for (const auto& [text, bias] : request.text_bias) {
+    const auto tokens = service.text.tokenize(text, /*add_special=*/false, /*parse_special=*/false);
+    if (!tokens.is_ok()) return api::bad_field("logit_bias", tokens.status().message());
+    for (const Token token : tokens.value()) {
+      if (bias == api::kBanned) {
+        rules.banned.push_back(token);
+      } else {
+        rules.bias.emplace_back(token, bias);
+      }
+    }
+  }
+  if (!request.seed) request.seed = random_seed();
+  std::vector<GenerationConfig> out;
+  for (std::vector<Token>& prompt : prompts) {
+    for (int i = 0; i < request.n; ++i) {
+      GenerationConfig config;
+      config.prompt = prompt;
+      config.mode = request.mode;
+      config.rule = service.judge;
+      config.draft_tokens = request.draft_tokens;
+      config.copy = service.copy;
+      config.sampler = request.sampler;
+      config.seed = *request.seed;
+      config.name = out.size();
+      config.max_tokens = request.max_tokens;
+      config.stops = request.stops;
+      config.rules = rules;
+      config.logprobs = request.logprobs;
+      config.bank = bank;
+      config.tenant = tenant;
+      config.reuse_prefix = request.cache_prompt;
+      out.push_back(std::move(config));
+    }
+  }
+  return out;
+}
+
+}  // namespace drift::server
