@@ -434,8 +434,8 @@ Status make_folder(const std::string& path) {
 
 PairOptions default_pair_options() {
   PairOptions options;
-  options.target.width = 256, options.target.layers = 6, options.target.heads = 4, options.target.ffn = 768;
-  options.draft.width = 192, options.draft.layers = 2, options.draft.heads = 3, options.draft.ffn = 512;
+  options.target.width = 256, options.target.layers = 5, options.target.heads = 4, options.target.ffn = 768;
+  options.draft.width = 256, options.draft.layers = 1, options.draft.heads = 4, options.draft.ffn = 768;
   return options;
 }
 

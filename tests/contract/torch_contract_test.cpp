@@ -39,21 +39,20 @@ ContractCase random_case(const char* name, Rope rope, bool hidden) {
 }
 
 // The network is read once: its engines share it and do not train it.
-ContractCase smol_case() {
+ContractCase file_case(const char* name, const std::string& file) {
   ContractCase contract;
-  contract.name = "smol";
+  contract.name = name;
   contract.bitwise = false;
-  contract.missing = missing_model(kSmol);
-  contract.make = []() -> std::unique_ptr<Engine> {
-    static std::optional<GgufModel> model;
-    const std::string path = model_path(kSmol);
+  contract.missing = missing_model(file);
+  contract.make = [file, model = std::make_shared<std::optional<GgufModel>>()]() -> std::unique_ptr<Engine> {
+    const std::string path = model_path(file);
     if (path.empty()) return nullptr;
-    if (!model) {
+    if (!*model) {
       Result<GgufModel> read = read_gguf(path);
       if (!read.is_ok()) std::fprintf(stderr, "cannot read %s: %s\n", path.c_str(), read.status().message().c_str());
-      model = std::move(read).value();
+      *model = std::move(read).value();
     }
-    return or_abort(TorchEngine::make(model->net, model->meta, small_config(true)));
+    return or_abort(TorchEngine::make((*model)->net, (*model)->meta, small_config(true)));
   };
   return contract;
 }
@@ -63,7 +62,9 @@ INSTANTIATE_TEST_SUITE_P(Torch, EngineContract,
                                          random_case("llama_draft", Rope::kInterleaved, true),
                                          random_case("qwen2_draft", Rope::kHalves, true)),
                          contract_case_name);
-INSTANTIATE_TEST_SUITE_P(SmolTorch, EngineContract, testing::Values(smol_case()), contract_case_name);
+INSTANTIATE_TEST_SUITE_P(FileTorch, EngineContract,
+                         testing::Values(file_case("smol", kSmol), file_case("built_in_draft", kBuiltInDraft)),
+                         contract_case_name);
 
 std::vector<Node> line(SeqId seq, const std::vector<Token>& tokens, Pos kept = 0) {
   std::vector<Node> nodes;
@@ -202,24 +203,27 @@ TEST_P(TorchAgainstLlama, AnAdapterWorksInLlamaAsHereAndMerged) {
   EXPECT_EQ(write_adapter(lora, net, "none").code(), Code::kInvalid) << "no adapters any more";
 }
 
-TEST(TorchSmol, LogitsAgreeWithLlama) {
-  const std::string path = model_path(kSmol);
-  if (path.empty()) GTEST_SKIP() << "SKIPPED ALOUD: " << missing_model(kSmol);
+// `tolerance`: llama.cpp keeps keys and values in half precision, so depth adds up.
+void expect_agreement(const std::string& file, double tolerance) {
+  const std::string path = model_path(file);
+  if (path.empty()) GTEST_SKIP() << "SKIPPED ALOUD: " << missing_model(file);
   Folder folder;
   Result<GgufModel> model = read_gguf(path);
   ASSERT_TRUE(model.is_ok()) << model.status().message();
   // As F32: llama.cpp rounds activations to 8 bits where weights are quantised, which is its noise and not ours.
-  const std::string f32 = folder.file("smol-f32.gguf");
+  const std::string f32 = folder.file("f32.gguf");
   const Status status = write_gguf(f32, model->net, model->meta, GgufType::kF32);
   ASSERT_TRUE(status.is_ok()) << status.message();
   const std::vector<Token> tokens = some_tokens(48, model->net->shape().vocab, 4);
   const AllRows ours = rows_of(*or_abort(TorchEngine::make(model->net, model->meta, small_config(true))), tokens);
-  // llama.cpp keeps keys and values in half precision, and here are 30 layers of them: measured 0.044.
-  constexpr double kDeepTolerance = 0.1;
-  const Distance worst = compare(ours, rows_of(*llama_engine(f32), tokens), kDeepTolerance);
-  std::printf("[ measured ] SmolLM2 f32, largest difference: logits %.3g, hidden %.3g\n", worst.logits, worst.hidden);
-  EXPECT_LE(worst.logits, kDeepTolerance);
+  const Distance worst = compare(ours, rows_of(*llama_engine(f32), tokens), tolerance);
+  std::printf("[ measured ] %s as f32, largest difference: logits %.3g, hidden %.3g\n", file.c_str(), worst.logits, worst.hidden);
+  EXPECT_LE(worst.logits, tolerance);
 }
+
+TEST(TorchFile, TheBuiltInDraftsLogitsAreLlamas) { expect_agreement(kBuiltInDraft, kLogitTolerance); }
+TEST(TorchFile, TheBuiltInTargetsLogitsAreLlamas) { expect_agreement(kBuiltInTarget, kLogitTolerance); }
+TEST(TorchFile, SmolLogitsAreLlamas) { expect_agreement(kSmol, 0.1); }  // 30 layers: measured 0.044
 
 // What only a trainable engine promises.
 class TorchTraining : public testing::Test {
