@@ -30,7 +30,7 @@ SHIFTED = ("law", "clinical", "code", "support")
 DOMAINS = ("general",) + SHIFTED + ("temporal", "codeswitch")
 PARTS = ("bars", "tune", "matrix", "trials", "methods", "rates", "report")
 PROMPTS, TOKENS, BLOCK = 24, 128, 5
-TRIAL_PROMPTS, TRIAL_TOKENS = 8, 96
+TRIAL_DOMAINS, TRIAL_PROMPTS, TRIAL_TOKENS = ("law", "code"), 8, 96
 METHOD_PROMPTS = 12  # each five times
 TUNE_MINUTES = 2
 
@@ -75,7 +75,7 @@ class Runs:
             return None
         except (OSError, ValueError) as error:
             fail(f"{self.path(name)}.json: {error}")
-        return report
+        return None if report.get("partial") else report  # interrupted: to be run again
 
     def prompts(self, domain):
         """The domain's rows of kind "prefix": the pair is trained on text and knows no chat."""
@@ -136,7 +136,7 @@ class Runs:
         self.compare("adapted-target", "support", ["off", "static", "drift"], 0.5, target=self.tuned_target())
 
     def trials(self):
-        for domain in SHIFTED:
+        for domain in TRIAL_DOMAINS:
             for kind, mode, trials in (("drift", "drift", DRIFT_TRIALS), ("kd", "online-kd", KD_TRIALS)):
                 for first in range(0, len(trials), 12):
                     modes = ["off"] + [f"t{i:02}={mode}:{trials[i]}" for i in range(first, first + 12)]
@@ -145,8 +145,8 @@ class Runs:
     def trial_table(self, kind):
         """[(settings, pooled acceptance, acceptance by domain)], best first; None unless all were run."""
         trials = KD_TRIALS if kind == "kd" else DRIFT_TRIALS
-        counts = [{d: [0, 0] for d in SHIFTED} for _ in trials]
-        for domain in SHIFTED:
+        counts = [{d: [0, 0] for d in TRIAL_DOMAINS} for _ in trials]
+        for domain in TRIAL_DOMAINS:
             for first in range(0, len(trials), 12):
                 report = self.read(f"trials-{kind}-{domain}-{first}")
                 if report is None:
@@ -157,7 +157,7 @@ class Runs:
         rows = []
         for settings, by_domain in zip(trials, counts):
             accepted, drafted = (sum(column) for column in zip(*by_domain.values()))
-            rows.append((settings, accepted / drafted, [by_domain[d][0] / by_domain[d][1] for d in SHIFTED]))
+            rows.append((settings, accepted / drafted, [by_domain[d][0] / by_domain[d][1] for d in TRIAL_DOMAINS]))
         return sorted(rows, key=lambda row: -row[1])
 
     def best(self, kind):
@@ -175,11 +175,11 @@ class Runs:
 
     def rates(self):
         kd = dict(item.split("=") for item in self.best("kd").split(","))
-        modes = ["off"]
+        modes = ["off", "static"]
         for label, factor in (("third", 1 / 3), ("best", 1), ("three", 3), ("ten", 10)):
             modes.append(f"{label}=online-kd:" + ",".join(f"{k}={min(float(v) * factor, 1):.6g}" if k == "lr" else f"{k}={v}" for k, v in kd.items()))
         for domain in ("general",) + SHIFTED:
-            self.compare(f"rates-{domain}", domain, modes, 0.5)
+            self.compare(f"rates-{domain}", domain, modes, 0.5, prompts=METHOD_PROMPTS)
 
     # ------------------------------------------------------------------------------------------------------- Markdown
 
@@ -224,7 +224,7 @@ class Runs:
             rows = self.trial_table(kind)
             if rows:
                 print(f"\n{title}, {len(rows)} settings on `tune` rows ({TRIAL_PROMPTS} prompts x {TRIAL_TOKENS} tokens a domain, temperature 0.5), best first:\n")
-                table(["settings", "all"] + list(SHIFTED), [[f"`{s}`", f"{a:.3f}"] + [f"{x:.3f}" for x in by] for s, a, by in rows])
+                table(["settings", "all"] + list(TRIAL_DOMAINS), [[f"`{s}`", f"{a:.3f}"] + [f"{x:.3f}" for x in by] for s, a, by in rows])
 
     def report_methods(self):
         rows = []
@@ -253,11 +253,10 @@ class Runs:
         reports = [(d, self.read(f"rates-{d}")) for d in ("general",) + SHIFTED]
         if any(r is None for _, r in reports):
             return
-        statics = {d: mode(self.read(f"matrix-{d}"), "static") for d, _ in reports if self.read(f"matrix-{d}")}
-        print(f"\nOnline distillation ({self.best('kd')}) at other learning rates, acceptance:\n")
+        print(f"\nOnline distillation ({self.best('kd')}) at other learning rates, acceptance ({METHOD_PROMPTS} prompts):\n")
+        labels = ("static", "third", "best", "three", "ten")
         table(["prompts", "no learning", "a third", "the best on tune rows", "three times", "ten times"],
-              [[d, f"{statics[d]['acceptance']:.3f}" if d in statics else "-"] + [f"{mode(r, label)['acceptance']:.3f}" for label in ("third", "best", "three", "ten")]
-               for d, r in reports])
+              [[d] + [f"{mode(r, label)['acceptance']:.3f}" for label in labels] for d, r in reports])
 
 
 def mode(report, label):

@@ -46,7 +46,7 @@ class BuiltInPair(unittest.TestCase):
 
     def put_trials(self):
         for kind, best in (("kd", 5), ("drift", 13)):
-            for domain in tool.SHIFTED:
+            for domain in tool.TRIAL_DOMAINS:
                 for first in range(0, len(tool.KD_TRIALS), 12):
                     self.put(f"trials-{kind}-{domain}-{first}",
                              [mode("off", 0)] + [mode(f"t{i:02}", 30 if i == best else 20) for i in range(first, first + 12)])
@@ -87,6 +87,12 @@ class BuiltInPair(unittest.TestCase):
         modes = self.asked[-1][1][self.asked[-1][1].index("--modes") + 1]
         for factor in (1 / 3, 1, 3, 10):
             self.assertIn(f"lr={min(rate * factor, 1):.6g}", modes)
+
+    def test_an_interrupted_run_is_run_again(self):
+        self.put("bars-law-0", [mode("off", 0)], partial=True)
+        self.assertIsNone(self.runs.read("bars-law-0"))
+        self.put("bars-law-0", [mode("off", 0)], partial=False)
+        self.assertIsNotNone(self.runs.read("bars-law-0"))
 
     def test_tables(self):
         self.assertEqual(self.printed(self.runs.report), "")  # nothing is there
