@@ -322,7 +322,7 @@ std::string report_text(const CompareOptions& options, const CompareResult& resu
       if (drafting != nullptr) {
         fmt::format_to(out, "{}\n",
                        verdict(*result.target_curve, *result.draft_curve, drafting->variant.settings.draft_tokens,
-                               drafting->total.acceptance_conditional(), drafting->variant.label));
+                               drafting->total.acceptance_conditional(), drafting->variant.label, drafting->speedup));
       }
     }
   }

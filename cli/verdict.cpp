@@ -28,7 +28,7 @@ std::string curve_table(const control::CostCurve& target, const control::CostCur
 }
 
 std::string verdict(const control::CostCurve& target, const control::CostCurve& draft, int draft_tokens, double alpha,
-                    const std::string& label) {
+                    const std::string& label, double measured) {
   const auto rows = static_cast<std::size_t>(draft_tokens) + 1;
   const double speedup = control::block_speedup(target, draft, draft_tokens, alpha);
   const double needed = control::break_even(target, draft, draft_tokens);
@@ -40,7 +40,13 @@ std::string verdict(const control::CostCurve& target, const control::CostCurve& 
   } else {
     text += fmt::format("Drafting pays from a conditional acceptance of {:.2f}; '{}' has {:.2f}, so it should give {:.2f}x. ",
                         needed, label, alpha, speedup);
-    if (speedup >= 1) return text + "Drafting pays here.";
+    if (speedup >= 1 && (measured <= 0 || measured >= 1)) return text + "Drafting pays here.";
+    if (speedup >= 1) {
+      return text + fmt::format(
+                        "But this run had {:.2f}x: drafting loses here, and the costs, measured apart from it, mislead (a busy "
+                        "machine?).",
+                        measured);
+    }
     text += "Drafting loses here: ";
   }
   // Which change alone would make it pay: a free draft, or verification at the price of one token?

@@ -16,6 +16,9 @@ control::CostCurve curve(double first, double each) {
 
 TEST(Verdict, NamesTheSideThatLoses) {
   EXPECT_THAT(verdict(curve(30, 0.5), curve(1, 0), 3, 0.8, "drift"), HasSubstr("Drafting pays here"));
+  // A run that was slower has the last word.
+  EXPECT_THAT(verdict(curve(30, 0.5), curve(1, 0), 3, 0.8, "drift", 0.3), HasSubstr("had 0.30x: drafting loses here"));
+  EXPECT_THAT(verdict(curve(30, 0.5), curve(1, 0), 3, 0.8, "drift", 1.3), HasSubstr("Drafting pays here"));
   EXPECT_THAT(verdict(curve(30, 0.5), curve(25, 0), 3, 0.8, "drift"), HasSubstr("the draft is too dear"));
   EXPECT_THAT(verdict(curve(30, 30), curve(1, 0), 3, 0.8, "drift"), HasSubstr("verifying several rows is too dear"));
   EXPECT_THAT(verdict(curve(30, 30), curve(25, 0), 3, 0.8, "drift"), HasSubstr("cannot pay here"));
