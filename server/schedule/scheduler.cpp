@@ -383,6 +383,7 @@ void Scheduler::end_answer(Slot& slot, Finish finish) {
   ended.draft_tokens = slot.config().mode == decode::Mode::kOff ? 0 : slot.config().draft_tokens;
   ended.metrics = std::move(slot.metrics);
   observer_->ended(slot.config(), ended);
+  if (banks_ != nullptr) banks_->publish();  // first: who has the answer and asks about the bank is told what it taught
   slot.job->end(slot.choice, std::move(ended));
   slot.release();
 }

@@ -198,6 +198,10 @@ class Tune(OnAToyPair):
             self.assertGreater(both["bank_entries"], 0)
             for mode in report["modes"]:
                 self.assertEqual(mode["diverged_prompts"], 0)
+        done = self.compared("-m", self.target, "-md", self.draft, "--modes", f"off,drift,x=drift:model-draft={self.target}")
+        self.assertEqual(done.returncode, 2, done.stderr)  # keys of one bank are as wide as the draft's hidden state
+        for word in ("mode 'x'", "drafts of one width"):
+            self.assertIn(word, done.stderr)
         self.worked(*self.pair("other", more={"vocab": 420}))
         done = self.compared("-m", self.target, "-md", self.draft, "--modes",
                              f"off,x=static:model-draft={os.path.join(self.path('other'), 'draft-q8_0.gguf')}")
