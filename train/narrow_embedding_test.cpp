@@ -8,24 +8,24 @@
 namespace drift::train {
 namespace {
 
-constexpr std::int64_t kRows = 9'000, kWide = 24;  // more rows than are taken at once
+constexpr std::int64_t kTokens = 9'000, kWide = 24;  // more rows than are taken at once
 
 // Rows that live in six directions, but for a little noise.
 torch::Tensor flat_rows() {
   torch::manual_seed(1);
   const torch::Tensor plane = torch::randn({6, kWide});
-  return torch::randn({kRows, 6}).mm(plane) + 0.01 * torch::randn({kRows, kWide}) + 3;
+  return torch::randn({kTokens, 6}).mm(plane) + 0.01 * torch::randn({kTokens, kWide}) + 3;
 }
 
-torch::Tensor some_counts() { return torch::arange(kRows, torch::kFloat).remainder(97); }
+torch::Tensor some_counts() { return torch::arange(kTokens, torch::kFloat).remainder(97); }
 
 TEST(NarrowEmbedding, KeepsTheDirectionsThereAre) {
   const torch::Tensor wide = flat_rows();
   const NarrowEmbedding narrow = narrow_embedding(wide, some_counts(), 7, 1);
   EXPECT_GT(narrow.kept, 0.99);
-  ASSERT_EQ(narrow.weight.sizes(), (torch::IntArrayRef{kRows, 7}));
+  ASSERT_EQ(narrow.weight.sizes(), (torch::IntArrayRef{kTokens, 7}));
   // Everything but noise of a centred row is a linear map of its narrow one.
-  const torch::Tensor design = torch::cat({narrow.weight.narrow(1, 0, 6), torch::ones({kRows, 1})}, 1);
+  const torch::Tensor design = torch::cat({narrow.weight.narrow(1, 0, 6), torch::ones({kTokens, 1})}, 1);
   const torch::Tensor map = torch::mm(torch::inverse(torch::mm(design.t(), design)), torch::mm(design.t(), wide));
   EXPECT_LT((torch::mm(design, map) - wide).abs().max().item<double>(), 0.1);
   EXPECT_LT(narrow_embedding(wide, some_counts(), 4, 1).kept, 0.95);
@@ -47,13 +47,13 @@ TEST(NarrowEmbedding, HasTheSizeItSays) {
 // The weights decide: rows that are never met may lie anywhere.
 TEST(NarrowEmbedding, CountsDecideWhichDirectionsMatter) {
   torch::manual_seed(1);
-  torch::Tensor wide = torch::zeros({kRows, kWide}), counts = torch::zeros({kRows});
-  const std::int64_t met = kRows / 2;
+  torch::Tensor wide = torch::zeros({kTokens, kWide}), counts = torch::zeros({kTokens});
+  const std::int64_t met = kTokens / 2;
   wide.narrow(0, 0, met).select(1, 3).copy_(torch::randn({met}));
-  wide.narrow(0, met, kRows - met).select(1, 7).copy_(torch::randn({kRows - met}));
+  wide.narrow(0, met, kTokens - met).select(1, 7).copy_(torch::randn({kTokens - met}));
   counts.narrow(0, 0, met).fill_(1'000);
   const torch::Tensor first = narrow_embedding(wide, counts, 2, 1).weight.select(1, 0).abs();
-  EXPECT_GT(first.narrow(0, 0, met).mean().item<double>(), 10 * first.narrow(0, met, kRows - met).mean().item<double>());
+  EXPECT_GT(first.narrow(0, 0, met).mean().item<double>(), 10 * first.narrow(0, met, kTokens - met).mean().item<double>());
 }
 
 TEST(NarrowEmbedding, FillsWhatThereIsNothingFor) {
