@@ -227,11 +227,12 @@ class Runs:
                 table(["settings", "all"] + list(TRIAL_DOMAINS), [[f"`{s}`", f"{a:.3f}"] + [f"{x:.3f}" for x in by] for s, a, by in rows])
 
     def report_methods(self):
-        rows = []
+        rows, loads = [], []
         for domain in SHIFTED:
             report = self.read(f"methods-{domain}")
             if report is None:
-                return
+                continue
+            loads.append(f"{report['load_average_before'][0]:.1f}")
             name = domain
             for m in report["modes"]:
                 label, learner = m["label"], m["learner"]
@@ -243,15 +244,15 @@ class Runs:
                              f"{m['step_ms_p50']:.2f}", f"{m['step_ms_p99']:.2f}", f"{m['step_ms_max']:.1f}", f"{memory / 1e6:.2f}" if memory else "-",
                              "-" if learner is None else f"{learner['updates'] // report['settings']['repeat']} x {learner['update_ms'] / max(learner['updates'], 1):.0f} ms"])
                 name = ""
+        if not rows:
+            return
         print(f"\nTemperature 0.5, {METHOD_PROMPTS} prompts x {TOKENS} tokens, drafts in LibTorch, medians of five repeats (lowest and highest):\n")
         table(["domain", "method", "acceptance", "tokens/s", "against static", "overhead", "step ms p50", "p99", "longest", "memory MB", "updates a repeat"], rows)
-        r = self.read(f"methods-{SHIFTED[0]}")
-        print(f"\n`drift-tried`: {self.best('drift')}; `online-kd`: {self.best('kd')}. {r['machine']['cpu']}, one thread, load average "
-              + ", ".join(f"{self.read(f'methods-{d}')['load_average_before'][0]:.1f}" for d in SHIFTED) + f" before the runs; drift {r['drift_version']}.")
+        print(f"\n`drift-tried`: {self.best('drift')}; `online-kd`: {self.best('kd')}. One thread, load average {', '.join(loads)} before the runs.")
 
     def report_rates(self):
-        reports = [(d, self.read(f"rates-{d}")) for d in ("general",) + SHIFTED]
-        if any(r is None for _, r in reports):
+        reports = [(d, r) for d in ("general",) + SHIFTED if (r := self.read(f"rates-{d}"))]
+        if not reports:
             return
         print(f"\nOnline distillation ({self.best('kd')}) at other learning rates, acceptance ({METHOD_PROMPTS} prompts):\n")
         labels = ("static", "third", "best", "three", "ten")
