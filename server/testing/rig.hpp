@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "drift/engine/wrapper.hpp"
 #include "drift/testing/toy_engine.hpp"
 #include "server/schedule/scheduler.hpp"
 #include "server/testing/toy_text.hpp"
@@ -95,28 +96,17 @@ inline std::vector<Answer> fetch(Job& job) {
 }
 
 // Passes on to a toy engine and calls `before` ahead of every forward.
-class WatchedEngine final : public engine::Engine {
+class WatchedEngine final : public engine::Wrapper {
  public:
-  explicit WatchedEngine(engine::Engine& inner) : inner_(inner) {}
+  using Wrapper::Wrapper;
   std::function<void(std::span<const engine::Node>)> before;
   std::function<Status()> fault;  // may fail a forward
 
-  engine::ModelInfo info() const override { return inner_.info(); }
-  engine::Counters counters() const override { return inner_.counters(); }
-  Result<SeqId> open() override { return inner_.open(); }
   Status forward(std::span<const engine::Node> nodes, engine::Rows& out) override {
     if (before) before(nodes);
     if (fault) DRIFT_TRY(fault());
-    return inner_.forward(nodes, out);
+    return Wrapper::forward(nodes, out);
   }
-  Status keep(SeqId seq, std::span<const NodeIndex> path) override { return inner_.keep(seq, path); }
-  Result<SeqId> fork(SeqId seq) override { return inner_.fork(seq); }
-  Status truncate(SeqId seq, Pos length) override { return inner_.truncate(seq, length); }
-  Pos length(SeqId seq) const override { return inner_.length(seq); }
-  void close(SeqId seq) override { inner_.close(seq); }
-
- private:
-  engine::Engine& inner_;
 };
 
 struct Rig {

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "drift/bank/snapshot.hpp"
+#include "drift/engine/wrapper.hpp"
 #include "drift/testing/faulty_engine.hpp"
 #include "tests/property/harness.hpp"
 
@@ -229,12 +230,9 @@ TEST(SameText, BatchedSequencesEqualEachAlone) {
 // ---- what a step costs ----
 
 // Passes everything on and remembers the whole context of every node it decoded.
-class Recorder final : public engine::Engine {
+class Recorder final : public engine::Wrapper {
  public:
-  explicit Recorder(engine::Engine& inner) : inner_(inner) {}
-  engine::ModelInfo info() const override { return inner_.info(); }
-  engine::Counters counters() const override { return inner_.counters(); }
-  Result<SeqId> open() override { return inner_.open(); }
+  using Wrapper::Wrapper;
   Status forward(std::span<const engine::Node> nodes, engine::Rows& out) override {
     for (const engine::Node& n : nodes) {
       std::vector<Token> context = n.parent == kPrefix ? kept_[n.seq] : pending_[n.seq][static_cast<std::size_t>(n.parent)];
@@ -242,22 +240,17 @@ class Recorder final : public engine::Engine {
       ++decoded[context];
       pending_[n.seq].push_back(context);
     }
-    return inner_.forward(nodes, out);
+    return Wrapper::forward(nodes, out);
   }
   Status keep(SeqId seq, std::span<const NodeIndex> path) override {
     if (!path.empty()) kept_[seq] = pending_[seq][static_cast<std::size_t>(path.back())];
     pending_[seq].clear();
-    return inner_.keep(seq, path);
+    return Wrapper::keep(seq, path);
   }
-  Result<SeqId> fork(SeqId seq) override { return inner_.fork(seq); }
-  Status truncate(SeqId seq, Pos length) override { return inner_.truncate(seq, length); }
-  Pos length(SeqId seq) const override { return inner_.length(seq); }
-  void close(SeqId seq) override { inner_.close(seq); }
 
   std::map<std::vector<Token>, int> decoded;  // context, the decoded token last -> how often
 
  private:
-  engine::Engine& inner_;
   std::map<SeqId, std::vector<Token>> kept_;
   std::map<SeqId, std::vector<std::vector<Token>>> pending_;
 };
