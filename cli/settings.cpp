@@ -6,7 +6,6 @@
 #include <array>
 
 #include "cli/numbers.hpp"
-#include "drift/decode/mode_name.hpp"
 
 namespace drift::cli {
 namespace {
@@ -261,8 +260,6 @@ const char* scope_modes(SettingScope scope) {
   }
   return "?";
 }
-
-const char* mode_name(decode::Mode mode) { return decode::mode_name(mode); }
 
 Result<decode::Mode> parse_mode(const std::string& shown, const std::string& text) {
   if (const auto mode = decode::find_mode(text)) return *mode;

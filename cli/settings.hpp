@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "drift/base/status.hpp"
+#include "drift/decode/mode_name.hpp"
 #include "drift/decode/stepper.hpp"
 #include "drift/propose/suffix_memory.hpp"
 #include "drift/recal/config.hpp"
@@ -64,7 +65,6 @@ bool applies(SettingScope scope, decode::Mode mode);
 // The modes that settings of this scope belong to, in words.
 const char* scope_modes(SettingScope scope);
 
-const char* mode_name(decode::Mode mode);
 // Fails with kInvalid naming `shown` and the modes there are.
 Result<decode::Mode> parse_mode(const std::string& shown, const std::string& text);
 bool is_mode(const std::string& text);
