@@ -59,7 +59,7 @@ class Pair(TrainTest):
         seed = random.randrange(1 << 30)
         rng = random.Random(seed)
         kills = 0
-        while kills < 12:
+        while kills < 6:
             process = start(*self.pair("killed"))
             time.sleep(rng.uniform(0.3, 2.0))
             if process.poll() is None:
@@ -267,11 +267,10 @@ class Draft(OnAToyPair):
         self.assertEqual(sizes, sorted(set(sizes)))
 
     def test_killed_at_any_moment_it_ends_with_the_same_file(self):
-        for threads in (1, 2):
-            more = {"type": "f32", "threads": threads}
-            self.worked(*self.make(f"whole{threads}.gguf", more))
-            seed = self.killed_now_and_then(self.make(f"killed{threads}.gguf", more), 4)
-            self.assertEqual(read(self.path(f"whole{threads}.gguf")), read(self.path(f"killed{threads}.gguf")), f"seed {seed}")
+        more = {"type": "f32", "threads": 2}
+        self.worked(*self.make("whole.gguf", more))
+        seed = self.killed_now_and_then(self.make("killed.gguf", more), 4)
+        self.assertEqual(read(self.path("whole.gguf")), read(self.path("killed.gguf")), f"seed {seed}")
         self.assertEqual([name for name in os.listdir(self.folder.name) if ".checkpoint" in name], [])
 
     def test_interrupted_it_keeps_what_it_has(self):
