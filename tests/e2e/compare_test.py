@@ -7,7 +7,7 @@ import signal
 import time
 
 import program
-from program import ProgramTest, drift, model, pair, read, shell, start
+from program import ProgramTest, drift, model, target, pair, read, shell, start
 
 ROWS = [
     {"id": "a", "domain": "general", "kind": "instruction", "prompt": "Name three colours.", "split": "eval"},
@@ -64,12 +64,12 @@ class Refusals(ProgramTest):
         self.assertEqual(read(prompts), lines(ROWS).encode())
 
     def test_a_prompt_beyond_the_context(self):
-        m = model()
+        m = target()
         self.refused(["huge.txt", "tokens", "context"], "compare", "-m", m, "-md", m, "-c", "256", "--prompts", self.path("huge.txt", "word " * 1000))
 
 
 class Comparisons(ProgramTest):
-    def compare(self, *arguments):
+    def compare(self, *arguments):  # the rows' instructions need a chat template
         m, out = model(), self.path("out.json")
         done = self.worked("compare", "-m", m, "-md", m, "--prompts", self.path("p.jsonl", lines(ROWS)), "--split", "eval", "-n", "16", "--json", out, *arguments)
         with open(out, encoding="utf-8") as file:
@@ -123,7 +123,7 @@ class Comparisons(ProgramTest):
         self.assertNotIn("capacity", suffix["settings"])
 
     def test_copying_needs_no_draft(self):
-        m = model()
+        m = target()
         rows = [{"prompt": "one two three four, one two three four, one two three four, one two", "kind": "prefix"}]
         done = self.worked("compare", "-m", m, "--prompts", self.path("p.jsonl", lines(rows)), "-n", "16", "--modes", "off,lookup")
         self.assertIn("copied", done.stdout)
@@ -200,12 +200,12 @@ class Comparisons(ProgramTest):
         self.assertEqual(out["runs_done"], 2)
 
     def compare_rows(self, rows, *arguments):
-        m, out = model(), self.path("out.json")
+        m, out = target(), self.path("out.json")
         done = self.worked("compare", "-m", m, "-md", m, "--prompts", self.path("p.jsonl", lines(rows)), "--json", out, *arguments)
         return done, json.loads(read(out))
 
     def test_figures_into_the_standard_output(self):
-        m, both = model(), self.path("both.txt")
+        m, both = target(), self.path("both.txt")
         done = shell("", f"> '{both}'", "compare", "-m", m, "--prompts", self.path("p.jsonl", lines(ROWS[1:2])), "-n", "4", "--modes", "off",
                      "--json", "/dev/stdout")
         self.assertEqual(done.returncode, 0, done.stderr)

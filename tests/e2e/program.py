@@ -28,6 +28,11 @@ def model(name=SMOLLM):
     return path
 
 
+def target():
+    """A target for what needs neither a chat template nor time to interrupt it: the built-in one, else SmolLM2."""
+    return pair()[0]
+
+
 def pair():
     """Target and draft: the built-in pair, or, where it is not there, SmolLM2 as its own draft (then skipped, aloud, without it)."""
     paths = tuple(os.path.join(BUILT_IN, f"drift-mini-{side}.gguf") for side in ("target", "draft"))

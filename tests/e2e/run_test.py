@@ -7,7 +7,7 @@ import struct
 import time
 
 import program
-from program import ProgramTest, model, read, shell, start, without_reader
+from program import ProgramTest, model, target, read, shell, start, without_reader
 
 
 class Refusals(ProgramTest):
@@ -68,21 +68,21 @@ class Refusals(ProgramTest):
         self.refused(["-m", "recurrent"], "run", "-m", mamba, "-p", "x")
 
     def test_a_truncated_model(self):
-        with open(model(), "rb") as file:
+        with open(target(), "rb") as file:
             cut = self.path("cut.gguf", file.read(3_000_000))
         self.refused(["-m", "cut.gguf"], "run", "-m", cut, "-p", "x")
 
     def test_a_prompt_beyond_the_context(self):
-        self.refused(["tokens", "context", "-c"], "run", "-m", model(), "--raw", "-c", "64", "-f", self.path("long.txt", "word " * 500))
+        self.refused(["tokens", "context", "-c"], "run", "-m", target(), "--raw", "-c", "64", "-f", self.path("long.txt", "word " * 500))
 
     def test_banks(self):
-        m = model()
+        m = target()
         base = ("run", "-m", m, "-md", m, "-p", "x", "-n", "4", "--bank")
         self.refused(["x.bank"], *base, self.path("no/such/x.bank"))
         self.refused(["x.bank"], *base, self.path("x.bank", "not a bank" * 100))
 
     def test_what_is_refused_leaves_no_new_bank(self):
-        m, bank = model(), self.path("new.bank")
+        m, bank = target(), self.path("new.bank")
         base = ("run", "-m", m, "-md", m, "--raw", "--bank", bank, "-c", "64")
         self.refused(["tokens", "context"], *base, "-p", "word " * 300)
         self.refused(["renormalise", "centre"], *base, "-p", "a", "--renormalise", "on")
@@ -93,7 +93,7 @@ class Runs(ProgramTest):
     COMMON = ("-p", "The capital of France is", "--raw", "--temp", "0", "-n", "24")
 
     def test_all_modes_give_the_same_text(self):
-        m = model()
+        m = target()
         plain = self.worked("run", "-m", m, *self.COMMON)
         self.assertTrue(plain.stdout.strip())
         self.assertIn("24 tokens", plain.stderr)
@@ -107,7 +107,7 @@ class Runs(ProgramTest):
             self.assertIn("copied", done.stderr)
 
     def test_json(self):
-        m = model()
+        m = target()
         out = json.loads(self.worked("run", "-m", m, "-md", m, "--json", *self.COMMON).stdout)
         self.assertEqual(out["schema"], "drift.run/1")
         self.assertEqual(out["tokens"], 24)
@@ -116,7 +116,7 @@ class Runs(ProgramTest):
         self.assertGreater(out["bank_entries"], 0)
 
     def test_stop_strings_and_colours(self):
-        m = model()
+        m = target()
         whole = self.worked("run", "-m", m, *self.COMMON).stdout
         word = whole.split()[3]
         passed = json.loads(self.worked("run", "-m", m, "--json", "--stop", f"[{word}]", *self.COMMON).stdout)
@@ -130,7 +130,7 @@ class Runs(ProgramTest):
         self.assertIn("\x1b[32m", shown)
 
     def test_a_bank_is_kept(self):
-        m, bank = model(), self.path("x.bank")
+        m, bank = target(), self.path("x.bank")
         self.worked("run", "-m", m, "-md", m, "--bank", bank, *self.COMMON)
         self.assertEqual(os.listdir(self.folder.name), ["x.bank"])
         with open(bank, "rb") as file:
@@ -179,7 +179,7 @@ class Runs(ProgramTest):
             self.assertGreater(out["entries"], 0)
 
     def test_lost_output_is_said_and_the_bank_kept(self):
-        m, bank = model(), self.path("x.bank")
+        m, bank = target(), self.path("x.bank")
         arguments = ("run", "-m", m, "-md", m, "--bank", bank, *self.COMMON)
         for after in (">&-", "<&- >&-", ">/dev/full"):
             done = shell("", after, *arguments)
@@ -195,7 +195,7 @@ class Runs(ProgramTest):
         self.worked("bank", "verify", bank)
 
     def test_a_model_of_any_name_can_have_a_bank(self):
-        content = bytearray(read(model()))
+        content = bytearray(read(target()))
         at = content.find(b"general.name" + struct.pack("<I", 8)) + len(b"general.name") + 4
         length, = struct.unpack_from("<Q", content, at)
         self.assertGreater(length, 4)

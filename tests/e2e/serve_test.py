@@ -15,7 +15,7 @@ import time
 import unittest
 
 import program
-from program import ProgramTest, model
+from program import ProgramTest, model, target
 
 # ./dev test puts the client here; one that is installed serves as well.
 sys.path.insert(0, os.path.join(os.environ.get("DRIFT_DEPS") or os.path.join(program.ROOT, ".deps"), "clients"))
@@ -283,7 +283,7 @@ class Lives(ProgramTest):
     """Starting, draining, banks."""
 
     def start(self, *arguments, env=None):
-        gguf = model()
+        gguf = target()
         server = Server("-m", gguf, "-md", gguf, "-t", "1", "-c", "512", *arguments, env=env)
         self.addCleanup(server.close)
         return server
@@ -340,8 +340,8 @@ class Lives(ProgramTest):
         bank = self.path("x.bank")
         server = self.start("--bank", bank)
         server.wait_for("ready")
-        ask = chat("Tell me about the sea.", max_tokens=40)
-        first = server.json("POST", "/v1/chat/completions", ask)
+        ask = complete("Tell me about the sea.", max_tokens=40)
+        first = server.json("POST", "/v1/completions", ask)
         entries = server.json("GET", "/v1/drift/state")["banks"][0]["entries"]
         self.assertGreater(entries, 0)
         self.assertEqual(server.end(), 0)
@@ -350,7 +350,7 @@ class Lives(ProgramTest):
         again = self.start("--bank", bank, "--bank-ro")
         again.wait_for("ready")
         self.assertEqual(again.json("GET", "/v1/drift/state")["banks"][0]["entries"], entries)
-        second = again.json("POST", "/v1/chat/completions", ask)
+        second = again.json("POST", "/v1/completions", ask)
         self.assertEqual(second["choices"], first["choices"])
         self.assertEqual(again.end(), 0)
 
@@ -384,7 +384,7 @@ class Lives(ProgramTest):
         self.assertEqual(server.end(signal.SIGINT), 0)
 
     def test_plain_without_a_draft(self):
-        gguf = model()
+        gguf = target()
         server = Server("-m", gguf, "-t", "1", "-c", "256", "-np", "1")
         self.addCleanup(server.close)
         server.wait_for("ready")
