@@ -9,6 +9,8 @@
 #include "cli/exit_codes.hpp"
 #include "cli/models.hpp"
 #include "cli/options.hpp"
+#include "cli/output_file.hpp"
+#include "engines/llama/convert.hpp"
 #include "text/printable.hpp"
 
 namespace drift::cli {
@@ -127,6 +129,25 @@ Status path(const Choices& choices) {
   return Status::ok();
 }
 
+struct Conversion {
+  std::string in, out, type;
+  int threads = 2;
+};
+
+Status convert(const Conversion& choices) {
+  DRIFT_TRY(engine::check_conversion_type(choices.type));
+  DRIFT_ASSIGN(OutputFile out, OutputFile::open(choices.out, {choices.in}));
+  if (out.temporary().empty()) return {Code::kInvalid, choices.out + " is no regular file; a model cannot be written to it"};
+  note(fmt::format("{}: converting to {} ({})", choices.in, choices.type, choices.out));
+  DRIFT_TRY(engine::convert_gguf(choices.in, out.temporary(), choices.type, choices.threads));
+  if (interrupted()) return {Code::kCancelled, "interrupted; nothing was written"};
+  DRIFT_TRY(out.finish());
+  std::error_code error;
+  write_out(fmt::format("{}: {:.1f} MB, from {:.1f} MB\n", choices.out, megabytes(std::filesystem::file_size(choices.out, error)),
+                        megabytes(std::filesystem::file_size(choices.in, error))));
+  return Status::ok();
+}
+
 int code_for(const Status& status) { return status.is_ok() ? kExitOk : fail(status); }
 
 }  // namespace
@@ -154,6 +175,15 @@ void add_models_command(CLI::App& app, int& exit_code) {
   path_command->add_option("NAME", choices->name, "Name of a model or bundle")->required();
   add_dir(path_command);
   path_command->callback([choices, &exit_code] { exit_code = code_for(path(*choices)); });
+
+  CLI::App* convert_command = models->add_subcommand("convert", "Write a model anew with its tensors in another type");
+  const auto conversion = std::make_shared<Conversion>();
+  add_text(*convert_command, "-m,--model", "FILE", "The model: a .gguf file", conversion->in)->required();
+  add_text(*convert_command, "--out", "FILE", "The new .gguf file", conversion->out)->required();
+  add_text(*convert_command, "--type", "TYPE", "One of " + engine::conversion_types(), conversion->type)->required();
+  add_int(*convert_command, "-t,--threads", 1, 256, "Threads",
+          [conversion](std::int64_t n) { conversion->threads = static_cast<int>(n); });
+  convert_command->callback([conversion, &exit_code] { exit_code = code_for(convert(*conversion)); });
 }
 
 }  // namespace drift::cli

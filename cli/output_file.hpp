@@ -25,6 +25,8 @@ class OutputFile {
   OutputFile(OutputFile&& other) noexcept;
   OutputFile& operator=(OutputFile&&) = delete;
 
+  // For a library that opens what it writes by name: where the bytes go until finish(). Empty for a device or pipe.
+  const std::string& temporary() const { return temporary_; }
   Status write(std::string_view bytes);  // fails with kIo
   Status finish();                       // fails with kIo
 

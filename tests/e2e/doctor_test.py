@@ -1,6 +1,7 @@
-"""drift doctor: what it says about a pair, and what it refuses."""
+"""drift doctor and drift models convert: what they say about models, what they make of them, what they refuse."""
 
 import json
+import os
 
 import program
 from program import ProgramTest, target
@@ -28,6 +29,25 @@ class Doctor(ProgramTest):
         layers, width = (5, 256) if "drift-mini" in m else (30, 192)
         self.assertEqual(out["target"]["kv_bytes"], out["context"] * layers * width * 2 * 2)
         self.assertTrue(out["verdict"])
+
+
+class Convert(ProgramTest):
+    def test_it_is_the_same_model_in_another_type(self):
+        m, out = target(), self.path("small.gguf")
+        self.worked("models", "convert", "-m", m, "--out", out, "--type", "q4_0")
+        self.assertLess(os.path.getsize(out), os.path.getsize(m))
+        self.assertEqual(os.listdir(self.folder.name), ["small.gguf"])
+        done = json.loads(self.worked("run", "-m", m, "-md", out, "--raw", "-p", "The river walked", "-n", "48", "--temp", "0", "--json").stdout)
+        self.assertGreater(done["acceptance"], 0.5)  # rounded weights: nearly the same model
+
+    def test_refusals(self):
+        m, junk = target(), self.path("junk.gguf", "no model")
+        self.refused(["'q3'", "q8_0"], "models", "convert", "-m", m, "--out", self.path("x"), "--type", "q3")
+        self.refused(["junk.gguf", "GGUF"], "models", "convert", "-m", junk, "--out", self.path("x"), "--type", "q8_0")
+        self.refused(["same file"], "models", "convert", "-m", junk, "--out", junk, "--type", "q8_0")
+        self.refused(["/dev/null"], "models", "convert", "-m", m, "--out", "/dev/null", "--type", "q8_0")
+        self.refused(["no such file"], "models", "convert", "-m", self.path("none.gguf"), "--out", self.path("x"), "--type", "q8_0")
+        self.assertEqual(os.listdir(self.folder.name), ["junk.gguf"])
 
 
 if __name__ == "__main__":
