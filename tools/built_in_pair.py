@@ -9,6 +9,7 @@ usage: tools/built_in_pair.py --programs BUILD --pair FOLDER --prompts FOLDER --
 --texts     folder of DOMAIN.txt, what drafts are tuned on
 --out       results, one JSON report a run; a run that is there is not repeated, so an interrupted call goes on
 PART        bars      in distribution and shifted, temperature 0 and 0.5, in llama.cpp
+            tuning    as many settings of offline tuning as the others get in `trials`, a quarter of its length, on `tune` rows
             tune      one tuned draft for each shifted domain, and a target tuned on support (drift-train tune)
             matrix    each tuned draft on each domain; the stock draft under the tuned target
             trials    equally many settings of online distillation and of DRIFT, on `tune` rows
@@ -28,11 +29,11 @@ import time
 
 SHIFTED = ("law", "clinical", "code", "support")
 DOMAINS = ("general",) + SHIFTED + ("temporal", "codeswitch")
-PARTS = ("bars", "tune", "matrix", "trials", "methods", "rates", "report")
+PARTS = ("bars", "tuning", "tune", "matrix", "trials", "methods", "rates", "report")
 PROMPTS, TOKENS, BLOCK = 24, 128, 5
 TRIAL_DOMAINS, TRIAL_PROMPTS, TRIAL_TOKENS = ("law", "code"), 8, 96
 METHOD_PROMPTS = 12  # each five times
-TUNE_MINUTES = 2
+TUNE_MINUTES, TARGET_MINUTES = 2, 6
 
 # Online distillation: learning rate x positions between updates x divergence.
 KD_TRIALS = [f"lr={lr},every={every},loss={loss}" for loss in ("forward", "reverse", "js") for every in (16, 64)
@@ -41,7 +42,11 @@ KD_TRIALS = [f"lr={lr},every={every},loss={loss}" for loss in ("forward", "rever
 DRIFT_TRIALS = ["neighbors=8", "neighbors=2", "neighbors=1", "neighbors=32", "sigma=0.05", "sigma=0.2", "tau=0.95", "tau=0.97", "tau=0.995",
                 "support=16", "support=64", "support=128", "eta=0.1", "eta=0.6", "rate=count", "rate=error", "standardise=on", "clip=6", "centre=off",
                 "gain=fixed,lambda=0.6", "gain=fixed,lambda=1", "gain=fixed,lambda=1.3", "neighbors=2,sigma=0.05", "neighbors=2,support=64"]
-assert len(KD_TRIALS) == len(DRIFT_TRIALS)
+# Offline tuning: learning rate x rows a step x tokens a row; as many tokens in each.
+TUNING_TRIALS = [{"rate": rate, "rows": rows, "window": window} for window in ("128", "256", "512") for rows in ("4", "8") for rate in ("0.0003", "0.001", "0.003", "0.01")]
+TUNING_NAMES = [",".join(f"{key}={value}" for key, value in trial.items()) for trial in TUNING_TRIALS]
+TUNING_TOKENS = 75_000
+assert len(KD_TRIALS) == len(DRIFT_TRIALS) == len(TUNING_TRIALS)
 
 
 def fail(message):
@@ -115,16 +120,30 @@ class Runs:
             for domain in DOMAINS:
                 self.compare(f"bars-{domain}-{temperature}", domain, ["off", "static", "drift"], temperature)
 
-    def tune(self):
-        for domain in SHIFTED:
-            self.tune_one(self.tuned(domain), f"tune-{domain}", domain, "-md", self.draft)
-        self.tune_one(self.tuned_target(), "tune-target-support", "support")
+    def tuning(self):
+        for domain in TRIAL_DOMAINS:
+            for first in range(0, len(TUNING_TRIALS), 12):
+                modes = ["off"]
+                for i in range(first, first + 12):
+                    trial = TUNING_TRIALS[i]
+                    steps = TUNING_TOKENS // (int(trial["rows"]) * int(trial["window"]))
+                    name = f"tuning-{domain}-{i:02}"
+                    self.tune_one(self.path(name + ".gguf"), name, domain, "-md", self.draft, "--steps", str(steps),
+                                  *(word for flag, value in trial.items() for word in ("--" + flag, value)))
+                    modes.append(f"t{i:02}=static:model-draft={self.path(name + '.gguf')}")
+                self.compare(f"trials-tuning-{domain}-{first}", domain, modes, 0.5, split="tune", prompts=TRIAL_PROMPTS, tokens=TRIAL_TOKENS)
 
-    def tune_one(self, out, log, domain, *draft):
+    def tune(self):
+        by_time = "--time-budget", str(TUNE_MINUTES)
+        for domain in SHIFTED:
+            self.tune_one(self.tuned(domain), f"tune-{domain}", domain, "-md", self.draft, *by_time)
+        self.tune_one(self.tuned_target(), "tune-target-support", "support", "--time-budget", str(TARGET_MINUTES))
+
+    def tune_one(self, out, log, domain, *more):
         if os.path.exists(out):
             return
-        code = self.run([self.train, "tune", "-m", self.target, *draft, "--text", os.path.join(self.o.texts, domain + ".txt"), "--out", out,
-                         "--time-budget", str(TUNE_MINUTES), "-t", "1"], log)
+        code = self.run([self.train, "tune", "-m", self.target, "--text", os.path.join(self.o.texts, domain + ".txt"), "--out", out,
+                         "-t", "1", *more], log)
         if code != 0:
             fail(f"{log}: drift-train tune ended with {code}; see {self.path(log)}.log")
         note(f"{log}: done")
@@ -144,7 +163,7 @@ class Runs:
 
     def trial_table(self, kind):
         """[(settings, pooled acceptance, acceptance by domain)], best first; None unless all were run."""
-        trials = KD_TRIALS if kind == "kd" else DRIFT_TRIALS
+        trials = {"kd": KD_TRIALS, "drift": DRIFT_TRIALS, "tuning": TUNING_NAMES}[kind]
         counts = [{d: [0, 0] for d in TRIAL_DOMAINS} for _ in trials]
         for domain in TRIAL_DOMAINS:
             for first in range(0, len(trials), 12):
@@ -220,7 +239,7 @@ class Runs:
                                                   for name, r in (("stock", stock), ("tuned on support", adapted))])
 
     def report_trials(self):
-        for kind, title in (("kd", "Online distillation"), ("drift", "DRIFT")):
+        for kind, title in (("kd", "Online distillation"), ("drift", "DRIFT"), ("tuning", "Offline tuning")):
             rows = self.trial_table(kind)
             if rows:
                 print(f"\n{title}, {len(rows)} settings on `tune` rows ({TRIAL_PROMPTS} prompts x {TRIAL_TOKENS} tokens a domain, temperature 0.5), best first:\n")

@@ -57,10 +57,21 @@ class BuiltInPair(unittest.TestCase):
             part()
         return out.getvalue()
 
-    def test_both_rivals_get_equally_many_trials(self):
-        self.assertEqual(len(tool.KD_TRIALS), len(tool.DRIFT_TRIALS))
-        self.assertEqual(len(set(tool.KD_TRIALS)), len(tool.KD_TRIALS))
-        self.assertEqual(len(set(tool.DRIFT_TRIALS)), len(tool.DRIFT_TRIALS))
+    def test_all_rivals_get_equally_many_trials(self):
+        for trials in (tool.KD_TRIALS, tool.TUNING_NAMES):
+            self.assertEqual(len(set(trials)), len(set(tool.DRIFT_TRIALS)))
+
+    def test_trials_of_tuning_see_as_many_tokens_and_are_scored_on_tune_rows(self):
+        self.runs.prompts = lambda domain: "p"
+        with contextlib.redirect_stderr(io.StringIO()):
+            self.runs.tuning()
+        trained = [a for _, a in self.asked if "tune" == a[1]]
+        self.assertEqual(len(trained), 2 * len(tool.TUNING_TRIALS))
+        for a in trained:
+            steps, rows, window = (int(a[a.index(flag) + 1]) for flag in ("--steps", "--rows", "--window"))
+            self.assertAlmostEqual(steps * rows * window, tool.TUNING_TOKENS, delta=rows * window)
+        scored = [a for _, a in self.asked if "compare" == a[1]]
+        self.assertEqual([a[a.index("--split") + 1] for a in scored], ["tune"] * 4)
 
     def test_the_best_trial_is_taken(self):
         with self.assertRaises(SystemExit):
