@@ -77,15 +77,17 @@ std::vector<std::string> split_list(const std::string& text) {
 }
 
 Result<server::ApiKeys> read_keys(const ServeOptions& options) {
-  std::vector<std::string> keys;
+  std::vector<server::ApiKey> keys;
   for (const std::string& list : options.api_keys) {
-    for (std::string& key : split_list(list)) keys.push_back(std::move(key));
+    for (std::string& key : split_list(list)) keys.push_back({std::move(key), {}});
   }
   if (!options.api_key_file.empty()) {
     DRIFT_ASSIGN(const std::string text, read_text_file(options.api_key_file, std::size_t{8} << 20));
-    const std::vector<std::string> of_file = server::keys_of_text(text);
-    if (of_file.empty()) return Status(Code::kInvalid, fmt::format("--api-key-file {} holds no key", options.api_key_file));
-    keys.insert(keys.end(), of_file.begin(), of_file.end());
+    auto of_file = server::keys_of_text(text);
+    if (!of_file.is_ok())
+      return Status(of_file.status().code(), fmt::format("{}: {}", options.api_key_file, of_file.status().message()));
+    if (of_file->empty()) return Status(Code::kInvalid, fmt::format("--api-key-file {} holds no key", options.api_key_file));
+    keys.insert(keys.end(), of_file->begin(), of_file->end());
   }
   return server::ApiKeys::make(keys);
 }
@@ -144,22 +146,87 @@ Status check(ServeOptions& options, Mode& mode) {
   return Status::ok();
 }
 
-server::Banks::Opener bank_opener(const ServeOptions& options, const Pair& pair) {
-  return [&options, &pair](const std::string& name) -> Result<std::optional<recal::BankSession>> {
-    std::string path = options.bank;
-    if (name != server::kDefaultBank) {
-      if (options.bank_dir.empty()) {
-        return Status(Code::kInvalid,
-                      fmt::format("there is no bank '{}'; this server has one, '{}' (--bank-dir gives room for more)", name,
-                                  server::kDefaultBank));
-      }
-      path = options.bank_dir + "/" + name + ".bank";
+// The default tenant's banks lie in --bank-dir itself, another tenant's in a folder of its name; --bank names the file of default/default.
+std::filesystem::path folder_of(const ServeOptions& options, const std::string& tenant) {
+  const std::filesystem::path dir = options.bank_dir;
+  return tenant == server::kDefaultTenant ? dir : dir / "tenants" / tenant;
+}
+
+constexpr const char* kBankSuffix = ".bank";
+
+bool only_read(const ServeOptions& options, const server::BankId& id) { return id == server::BankId{} && options.bank_read_only; }
+
+Result<std::string> file_of(const ServeOptions& options, const server::BankId& id) {
+  if (id == server::BankId{} && (!options.bank.empty() || options.bank_dir.empty())) return options.bank;
+  if (!options.bank_dir.empty()) return (folder_of(options, id.tenant) / (id.name + kBankSuffix)).string();
+  // Without a folder each tenant has one, in memory; a salt may divide it.
+  if (id.name.substr(0, id.name.find(server::kSaltMark)) == server::kDefaultBank) return std::string();
+  return Status(Code::kInvalid,
+                fmt::format("there is no bank '{}'; this server has one per tenant, '{}' (--bank-dir gives room for more)",
+                            id.name, server::kDefaultBank));
+}
+
+// The tenants that have a folder, and the default one.
+std::vector<std::string> tenants_on_disk(const ServeOptions& options) {
+  std::vector<std::string> out{server::kDefaultTenant};
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(options.bank_dir + "/tenants", error)) {
+    const std::string name = entry.path().filename().string();
+    if (name != server::kDefaultTenant && server::check_plain_name("", name).is_ok()) out.push_back(name);
+  }
+  return out;
+}
+
+std::vector<server::BankId> banks_on_disk(const ServeOptions& options) {
+  std::vector<server::BankId> out;
+  std::error_code error;
+  if (!options.bank.empty() && std::filesystem::exists(options.bank, error)) out.push_back(server::BankId{});
+  if (options.bank_dir.empty()) return out;
+  for (const std::string& tenant : tenants_on_disk(options)) {
+    for (const auto& entry : std::filesystem::directory_iterator(folder_of(options, tenant), error)) {
+      const server::BankId id{tenant, entry.path().stem().string()};
+      const bool hidden = id == server::BankId{} && !options.bank.empty();  // --bank stands for it
+      if (entry.path().extension() == kBankSuffix && server::check_bank_name(id.name).is_ok() && !hidden) out.push_back(id);
     }
-    if (!pair.draft) return std::optional<recal::BankSession>();
-    const bool read_only = name == server::kDefaultBank && options.bank_read_only;
-    DRIFT_ASSIGN(recal::BankSession session, open_bank(path, read_only, options.settings, pair));
-    return std::optional(std::move(session));
+  }
+  return out;
+}
+
+// Whether a file that cannot be used is a whole bank, but another pair's.
+bool is_another_pairs(const std::string& file, const Pair& pair) {
+  const auto opened = bank::BankFile::open(file, bank::Access::kReadOnly);
+  if (!opened.is_ok()) return false;
+  const auto stored = opened->get()->load();
+  return stored.is_ok() && !(stored->fingerprint == pair.fingerprint());
+}
+
+Result<std::optional<recal::BankSession>> open_for_serving(const ServeOptions& options, const Pair& pair,
+                                                           const server::BankId& id, const std::string& file) {
+  if (!pair.draft) return std::optional<recal::BankSession>();
+  if (id.tenant != server::kDefaultTenant && !file.empty()) {
+    const std::filesystem::path folder = std::filesystem::path(file).parent_path();
+    std::error_code error;
+    std::filesystem::create_directories(folder, error);
+    if (error) return Status(Code::kIo, fmt::format("{}: {}", folder.string(), error.message()));
+  }
+  auto session = open_bank(file, only_read(options, id) && !file.empty(), options.settings, pair);
+  if (session.is_ok()) return std::optional(std::move(session).value());
+  const Status& why = session.status();
+  if (why.code() == Code::kForeign && !is_another_pairs(file, pair)) return Status(Code::kInvalid, why.message());
+  return why;
+}
+
+server::BankSource bank_source(const ServeOptions& options, const Pair& pair) {
+  server::BankSource source;
+  source.open = [&options, &pair](const server::BankId& id, const std::string& file) {
+    return open_for_serving(options, pair, id, file);
   };
+  source.file = [&options, &pair](const server::BankId& id) -> Result<std::string> {
+    return pair.draft ? file_of(options, id) : std::string();
+  };
+  source.only_read = [&options](const server::BankId& id) { return only_read(options, id); };
+  source.stored = [&options] { return banks_on_disk(options); };
+  return source;
 }
 
 server::ModelCard card_of(const ServeOptions& options, const Pair& pair) {
@@ -217,11 +284,11 @@ Result<int> serve_until_signal(const ServeOptions& options, const Pair& pair, Mo
   const ServeText text(*pair.text, pair.target->describe().vocab, options.special);
   server::BanksConfig config = options.banks;
   config.suffix_tokens = options.settings.suffix_tokens;
-  server::Banks banks(config, bank_opener(options, pair), [&log](const std::string& name, const Status& why) {
-    log.warning("a bank could not be saved", {{"bank", name}, {"why", why.message()}});
+  server::Banks banks(config, bank_source(options, pair), [&log](const server::BankId& id, const Status& why) {
+    log.warning("a bank is not saved", {{"bank", id.text()}, {"why", why.message()}});
   });
   // A bank that cannot be used is said at the start.
-  if (decode::recalibrates(mode) || decode::remembers(mode)) DRIFT_TRY(banks.get(server::kDefaultBank, mode).status());
+  if (decode::recalibrates(mode) || decode::remembers(mode)) DRIFT_TRY(banks.get(server::BankId{}, mode).status());
   server::Scheduler scheduler(*pair.target, pair.draft.get(), text, &banks, options.scheduler, &metrics);
   server::Service service{scheduler,
                           text,
@@ -316,7 +383,8 @@ void add_server_options(CLI::App& command, ServeOptions& o) {
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->group(kServing);
-  add_text(command, "--api-key-file", "FILE", "API keys, one a line; # begins a comment", o.api_key_file)->group(kServing);
+  add_text(command, "--api-key-file", "FILE", "API keys, one a line: KEY [TENANT [operator]]; # begins a comment", o.api_key_file)
+      ->group(kServing);
   add_text(command, "--cors-origins", "LIST", "origins whose pages may use the server, with commas; *: all [none]",
            o.cors_origins)
       ->group(kServing);
@@ -335,6 +403,8 @@ void add_server_options(CLI::App& command, ServeOptions& o) {
         [&o](std::int64_t v) { o.scheduler.chunk_shared = static_cast<std::size_t>(v); });
   whole("--queue-max", 1, 100'000, "answers that may wait for a slot [256]", kServing,
         [&o](std::int64_t v) { o.scheduler.queue_max = static_cast<std::size_t>(v); });
+  whole("--queue-per-tenant", 1, 100'000, "... of one tenant; beyond: 429 [256]", kServing,
+        [&o](std::int64_t v) { o.scheduler.queue_per_tenant_max = static_cast<std::size_t>(v); });
   whole("--body-max", 1'024, 1 << 30, "bytes of a request's body [8388608]", kServing,
         [&o](std::int64_t v) { o.http.body_bytes_max = static_cast<std::size_t>(v); });
   whole("--timeout", 1, 86'400, "seconds a client may take for a body, or take nothing of its answer [60, 30]", kServing,
@@ -373,8 +443,15 @@ void add_answer_options(CLI::App& command, ServeOptions& o) {
   add_text(command, "--bank-dir", "FOLDER", "where requests' banks of other names live: FOLDER/NAME.bank", o.bank_dir);
   add_int(command, "--bank-save-interval", 0, 86'400, "seconds between saves of a bank that has learned; 0: only at the end [60]",
           [&o](std::int64_t v) { o.banks.save_every = std::chrono::seconds(v); });
-  add_int(command, "--banks-max", 1, 10'000, "banks that may be open [64]",
+  add_int(command, "--banks-per-tenant", 1, 10'000, "banks of one tenant that may be open [16]",
+          [&o](std::int64_t v) { o.banks.most_per_tenant = static_cast<std::size_t>(v); });
+  add_int(command, "--banks-max", 1, 10'000, "banks that may be open; the one not used longest is written out for another [64]",
           [&o](std::int64_t v) { o.banks.most = static_cast<std::size_t>(v); });
+  add_int(command, "--bank-files-per-tenant", 0, 1'000'000,
+          "bank files of one tenant; beyond, its new banks live in memory only [256]",
+          [&o](std::int64_t v) { o.banks.most_files_per_tenant = static_cast<std::size_t>(v); });
+  add_int(command, "--bank-files-max", 0, 1'000'000, "bank files of all tenants; beyond, new banks live in memory only [4096]",
+          [&o](std::int64_t v) { o.banks.most_files = static_cast<std::size_t>(v); });
 }
 
 // What requests may change about logits, as defaults. Names and meaning as llama-server's.

@@ -26,6 +26,15 @@ Problem unauthorized() {
   return problem;
 }
 
+Problem forbidden() {
+  Problem problem;
+  problem.http = 403;
+  problem.type = "permission_error";
+  problem.code = "insufficient_permissions";
+  problem.message = "this is for operators: the key belongs to a tenant";
+  return problem;
+}
+
 Problem context_exceeded(std::size_t prompt_tokens, std::size_t context) {
   Problem problem;
   problem.type = "exceed_context_size_error";

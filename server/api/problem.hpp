@@ -23,6 +23,7 @@ struct Problem {
 Problem bad_field(const std::string& param, const std::string& message);
 Problem not_found(const std::string& message);
 Problem unauthorized();
+Problem forbidden();  // an operator's key is needed
 // The prompt alone fills the context. Has n_prompt_tokens and n_ctx, as llama-server's.
 Problem context_exceeded(std::size_t prompt_tokens, std::size_t context);
 // A failure from below: kInvalid and the like are the client's fault, kBusy and kLimit pass (503), all else is the server's.

@@ -354,6 +354,9 @@ void read_common(const Fields& fields, const Defaults& defaults, GenerateRequest
   }
   fields.boolean("cache_prompt", out.cache_prompt);
   fields.boolean("return_tokens", out.return_tokens);
+  fields.text("cache_salt", kSaltBytesMax, out.cache_salt);
+  if (fields.find("cache_salt") != nullptr && out.cache_salt.empty())
+    fields.refuse("cache_salt", "is empty; leave it out for none");
   read_sampling(fields, out);
   read_rules(fields, defaults, out);
   read_logprobs(fields, out);

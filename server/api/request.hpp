@@ -29,6 +29,7 @@ inline constexpr std::size_t kMessagesMax = 4'096;
 inline constexpr std::size_t kPartsMax = 1'024;  // of one message's content
 inline constexpr std::size_t kRoleBytesMax = 64;
 inline constexpr std::size_t kNameBytesMax = 256;  // of a model
+inline constexpr std::size_t kSaltBytesMax = 1'024;
 inline constexpr std::int64_t kTokensMax = std::int64_t{1} << 20;
 inline constexpr std::size_t kLogitBiasMax = 1'024;
 inline constexpr float kBiasMax = 1'000.0f;  // +- added to a logit
@@ -76,6 +77,7 @@ struct GenerateRequest {
   decode::Mode mode = decode::Mode::kOff;
   int draft_tokens = 3;
   std::string bank = "default";
+  std::string cache_salt;  // vLLM's: answers of another salt share neither bank nor text with this one; empty: none
 };
 
 // Requires: `body` is an object.

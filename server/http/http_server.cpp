@@ -18,6 +18,8 @@ using api::Problem;
 
 constexpr const char* kJson = "application/json; charset=utf-8";
 constexpr std::size_t kRequestIdMax = 128;
+// What is too large is read on and thrown away, up to so many times its limit: a client that is still sending would not see the answer.
+constexpr std::size_t kReadAndThrown = 4;
 
 std::string new_request_id() {
   static thread_local std::mt19937_64 random{std::random_device{}()};
@@ -91,16 +93,21 @@ struct HttpServer::Impl {
   }
 
   using Handler = std::function<void(const HttpRequest&, HttpResponse&, Exchange)>;
-  // Whether a request needs the models, and whether it may come without a key.
-  enum Needs : unsigned { kNothing = 0, kKey = 1, kModels = 2 };
+  // Whether a request needs the models, whether it may come without a key, whether any key will do.
+  enum Needs : unsigned { kNothing = 0, kKey = 1, kModels = 2, kOperator = 4 };
 
   void set_up();
   void add_routes();
   void get(const std::string& pattern, const std::string& name, unsigned needs, Handler handler);
-  void post(const std::string& pattern, const std::string& name, Handler handler);
+  enum class Method { kPost, kPut, kDelete };
+  void with_body(Method method, const std::string& pattern, const std::string& name, unsigned needs, std::size_t bytes_max,
+                 Handler handler);
+  void post(const std::string& pattern, const std::string& name, Handler handler) {
+    with_body(Method::kPost, pattern, name, kKey | kModels, config.body_bytes_max, std::move(handler));
+  }
   void serve(const std::string& name, unsigned needs, const Handler& handler, const HttpRequest& request, HttpResponse& response);
   bool allow_origin(const HttpRequest& request, HttpResponse& response) const;
-  bool read_body(const HttpRequest& request, HttpResponse& response, const httplib::ContentReader& reader,
+  bool read_body(const HttpRequest& request, HttpResponse& response, const httplib::ContentReader& reader, std::size_t bytes_max,
                  std::string& out) const;
   bool is_ready() const {
     const Service* s = service.load();
@@ -113,8 +120,7 @@ void HttpServer::Impl::set_up() {
     const std::size_t first = std::min<std::size_t>(8, config.threads_max);
     return new httplib::ThreadPool(first, config.threads_max, config.connections_waiting_max);
   };
-  // What is too large is read to its end and thrown away, up to a point: a client that is still sending would not see the answer.
-  http.set_payload_max_length(4 * config.body_bytes_max);
+  http.set_payload_max_length(kReadAndThrown * std::max(config.body_bytes_max, config.bank_bytes_max));
   http.set_read_timeout(config.read_timeout.count());
   http.set_write_timeout(config.write_timeout.count());
   http.set_keep_alive_max_count(1'000'000);
@@ -148,7 +154,7 @@ void HttpServer::Impl::set_up() {
   http.Options(".*", [this](const HttpRequest& request, HttpResponse& response) {
     response.status = 204;
     if (!allow_origin(request, response)) return;
-    response.set_header("Access-Control-Allow-Methods", "GET, POST, DELETE, OPTIONS");
+    response.set_header("Access-Control-Allow-Methods", "GET, POST, PUT, DELETE, OPTIONS");
     response.set_header("Access-Control-Allow-Headers", "Authorization, Content-Type, X-Api-Key, X-Request-Id");
     response.set_header("Access-Control-Max-Age", "600");
   });
@@ -167,23 +173,27 @@ bool HttpServer::Impl::allow_origin(const HttpRequest& request, HttpResponse& re
 
 // A body within its limit and its time: one that trickles in holds a thread no longer than that.
 bool HttpServer::Impl::read_body(const HttpRequest& request, HttpResponse& response, const httplib::ContentReader& reader,
-                                 std::string& out) const {
+                                 std::size_t bytes_max, std::string& out) const {
   const Clock::time_point deadline = Clock::now() + config.body_timeout;
   bool late = false, large = false;
+  std::size_t seen = 0;
   if (request.is_multipart_form_data()) {
     send(response, api::bad_field("", "the body is a form; it must be JSON"));
     response.status = 415;
     return false;
   }
   const bool read = reader([&](const char* data, std::size_t size) {
-    large = large || out.size() + size > config.body_bytes_max;
+    seen += size;
+    large = seen > bytes_max;
     late = Clock::now() > deadline;
     if (!large) out.append(data, size);
-    return !late;
+    return !late && seen <= kReadAndThrown * bytes_max;
   });
   if (read && !large) return true;
   const int status = late ? 408 : large || response.status == 413 ? 413 : 400;
-  send(response, problem_of_http(status, request, config));
+  Problem problem = problem_of_http(status, request, config);
+  if (status == 413) problem.message = fmt::format("the body is larger than {} bytes", bytes_max);
+  send(response, problem);
   response.set_header("Connection", "close");
   return false;
 }
@@ -195,14 +205,17 @@ void HttpServer::Impl::serve(const std::string& name, unsigned needs, const Hand
   response.set_header("X-Request-Id", id);
   static_cast<void>(allow_origin(request, response));
   Service* const loaded = service.load();
-  if ((needs & kKey) != 0 && !keys.empty() && !keys.holds(key_of(request))) {
+  const std::optional<Identity> identity = (needs & kKey) != 0 ? keys.find(key_of(request)) : Identity{};
+  if (!identity) {
     response.set_header("WWW-Authenticate", "Bearer");
     send(response, api::unauthorized());
+  } else if ((needs & kOperator) != 0 && !identity->is_operator) {
+    send(response, api::forbidden());
   } else if ((needs & kModels) != 0 && loaded == nullptr) {
     send(response, unavailable("the models are being loaded; try again in a moment"));
   } else {
     // Routes that need no models do not touch the service.
-    handler(request, response, Exchange{config, loaded, metrics, log, id, "default"});
+    handler(request, response, Exchange{config, loaded, metrics, log, id, *identity});
   }
   const auto took = Clock::now() - from;
   metrics.request(name, response.status, took);
@@ -219,17 +232,24 @@ void HttpServer::Impl::get(const std::string& pattern, const std::string& name, 
   });
 }
 
-void HttpServer::Impl::post(const std::string& pattern, const std::string& name, Handler handler) {
-  http.Post(pattern, [this, name, handler = std::move(handler)](const HttpRequest& request, HttpResponse& response,
-                                                                const httplib::ContentReader& reader) {
+void HttpServer::Impl::with_body(Method method, const std::string& pattern, const std::string& name, unsigned needs,
+                                 std::size_t bytes_max, Handler handler) {
+  const httplib::Server::HandlerWithContentReader route = [this, name, needs, bytes_max, handler = std::move(handler)](
+                                                              const HttpRequest& request, HttpResponse& response,
+                                                              const httplib::ContentReader& reader) {
     // The body is read after the key was looked at, so that nobody without one can make the server hold 8 MB.
-    const Handler with_body = [&](const HttpRequest& req, HttpResponse& res, Exchange exchange) {
+    const Handler reading = [&](const HttpRequest& req, HttpResponse& res, Exchange exchange) {
       HttpRequest whole = req;
       whole.body.clear();
-      if (read_body(req, res, reader, whole.body)) handler(whole, res, std::move(exchange));
+      if (read_body(req, res, reader, bytes_max, whole.body)) handler(whole, res, std::move(exchange));
     };
-    serve(name, kKey | kModels, with_body, request, response);
-  });
+    serve(name, needs, reading, request, response);
+  };
+  switch (method) {
+    case Method::kPost: http.Post(pattern, route); break;
+    case Method::kPut: http.Put(pattern, route); break;
+    case Method::kDelete: http.Delete(pattern, route); break;
+  }
 }
 
 void HttpServer::Impl::add_routes() {
@@ -247,7 +267,7 @@ void HttpServer::Impl::add_routes() {
   get("/version", "/version", kKey, [](const HttpRequest&, HttpResponse& response, const Exchange&) { show_version(response); });
   get("/openapi.json", "/openapi.json", kKey,
       [](const HttpRequest&, HttpResponse& response, const Exchange&) { response.set_content(openapi_json(), kJson); });
-  get("/metrics", "/metrics", kKey, [this](const HttpRequest&, HttpResponse& response, const Exchange&) {
+  get("/metrics", "/metrics", kKey | kOperator, [this](const HttpRequest&, HttpResponse& response, const Exchange&) {
     const Service* s = service.load();
     const std::vector<BankState> banks = s != nullptr ? s->banks.states() : std::vector<BankState>{};
     response.set_content(metrics.text(s != nullptr ? s->scheduler.state() : SchedulerState{}, banks),
@@ -267,6 +287,16 @@ void HttpServer::Impl::add_routes() {
       [](const HttpRequest&, HttpResponse& response, const Exchange& exchange) { show_slots(response, exchange); });
   get("/v1/drift/state", "/v1/drift/state", kKey | kModels,
       [](const HttpRequest&, HttpResponse& response, const Exchange& exchange) { show_state(response, exchange); });
+  const unsigned to_change = kKey | kModels | kOperator;
+  get("/v1/drift/banks", "/v1/drift/banks", kKey | kModels, list_banks);
+  const std::string bank = "/v1/drift/banks/([^/]+)", shown = "/v1/drift/banks/{name}";
+  with_body(Method::kPost, bank + "/reset", shown + "/reset", to_change, config.body_bytes_max, reset_bank);
+  with_body(Method::kPost, bank + "/freeze", shown + "/freeze", to_change, config.body_bytes_max, freeze_bank);
+  get(bank + "/export", shown + "/export", to_change, export_bank);
+  with_body(Method::kPut, bank, shown, to_change, config.bank_bytes_max, import_bank);
+  with_body(Method::kDelete, bank, shown, to_change, config.body_bytes_max, remove_bank);
+  with_body(Method::kDelete, "/v1/drift/tenants/([^/]+)", "/v1/drift/tenants/{tenant}", to_change, config.body_bytes_max,
+            remove_tenant);
   post("/tokenize", "/tokenize", tokenize);
   post("/detokenize", "/detokenize", detokenize);
   post("/apply-template", "/apply-template", apply_template);

@@ -25,11 +25,12 @@ struct HttpConfig {
   int port = 8080;                        // 0: any free one
   std::vector<std::string> cors_origins;  // empty: no CORS headers at all; "*": any
   std::size_t body_bytes_max = std::size_t{8} << 20;
-  std::size_t threads_max = 288;              // connections served at once
-  std::size_t connections_waiting_max = 512;  // beyond: closed at once
-  std::chrono::seconds read_timeout{10};      // between two pieces of a request
-  std::chrono::seconds body_timeout{60};      // for a whole body
-  std::chrono::seconds write_timeout{30};     // a client that takes nothing for so long is gone
+  std::size_t bank_bytes_max = std::size_t{256} << 20;  // of a bank that is sent
+  std::size_t threads_max = 288;                        // connections served at once
+  std::size_t connections_waiting_max = 512;            // beyond: closed at once
+  std::chrono::seconds read_timeout{10};                // between two pieces of a request
+  std::chrono::seconds body_timeout{60};                // for a whole body
+  std::chrono::seconds write_timeout{30};               // a client that takes nothing for so long is gone
   std::chrono::milliseconds status_patience{
       10'000};  // a stream's 200 waits so long for the first result: a failure has its own status
   std::chrono::milliseconds ping_every{15'000};  // ": keep-alive" while a stream is silent

@@ -26,7 +26,7 @@ using testing::unchunk;
 struct Options {
   HttpConfig http;
   SchedulerConfig scheduler;
-  std::vector<std::string> keys;
+  std::vector<ApiKey> keys;
   std::size_t context = 512;
   milliseconds step_pause{0};  // slows decoding down, so that a test can act in the middle of it
   bool open = true;
@@ -472,7 +472,7 @@ TEST(HttpLimits, ManyConnectionsThatNeverSendDoNotEndService) {
 
 TEST(HttpKeys, WithoutOneOnlyHealthIsTold) {
   Options options;
-  options.keys = {"secret-1", "secret-2"};
+  options.keys = {{"secret-1", {}}, {"secret-2", {"other", false}}};
   Server server(options);
   EXPECT_EQ(server.get("/health")["status"], "ok");
   EXPECT_EQ(server.get("/ready")["status"], "ready");
@@ -495,14 +495,205 @@ TEST(HttpKeys, WithoutOneOnlyHealthIsTold) {
 }
 
 TEST(HttpKeys, AreReadFromTextAndChecked) {
-  EXPECT_EQ(keys_of_text("a\n# comment\n\n  b \r\nc"), (std::vector<std::string>{"a", "b", "c"}));
-  EXPECT_EQ(ApiKeys::make({"with space"}).status().code(), Code::kInvalid);
-  EXPECT_EQ(ApiKeys::make({""}).status().code(), Code::kInvalid);
-  EXPECT_EQ(ApiKeys::make({std::string(513, 'x')}).status().code(), Code::kInvalid);
-  EXPECT_EQ(ApiKeys::make({"top-secret\n"}).status().message().find("top-secret"), std::string::npos);
-  const ApiKeys keys = ApiKeys::make({"a", "b"}).value();
-  EXPECT_TRUE(keys.holds("a") && keys.holds("b"));
-  EXPECT_FALSE(keys.holds("") || keys.holds("A") || keys.holds("ab") || keys.holds(std::string(100'000, 'a')));
+  const std::vector<ApiKey> read = keys_of_text("a\n# comment\n\n  b  law \r\nc law operator").value();
+  ASSERT_EQ(read.size(), 3u);
+  EXPECT_EQ(read[0].identity, (Identity{"default", true}));
+  EXPECT_EQ(read[1].key, "b");
+  EXPECT_EQ(read[1].identity, (Identity{"law", false}));
+  EXPECT_EQ(read[2].identity, (Identity{"law", true}));
+  const Status bad = keys_of_text("a\ntop-secret law king\n").status();
+  EXPECT_NE(bad.message().find("line 2"), std::string::npos);
+  EXPECT_EQ(bad.message().find("top-secret"), std::string::npos);
+  EXPECT_EQ(ApiKeys::make({{"with space", {}}}).status().code(), Code::kInvalid);
+  EXPECT_EQ(ApiKeys::make({{"", {}}}).status().code(), Code::kInvalid);
+  EXPECT_EQ(ApiKeys::make({{std::string(513, 'x'), {}}}).status().code(), Code::kInvalid);
+  EXPECT_EQ(ApiKeys::make({{"k", {"../up", false}}}).status().code(), Code::kInvalid);
+  EXPECT_EQ(ApiKeys::make({{"k", {}}, {"k", {"law", false}}}).status().code(), Code::kInvalid);
+  EXPECT_EQ(ApiKeys::make({{"top-secret\n", {}}}).status().message().find("top-secret"), std::string::npos);
+  const ApiKeys keys = ApiKeys::make({{"a", {"x", false}}, {"b", {}}}).value();
+  EXPECT_EQ(keys.find("a")->tenant, "x");
+  EXPECT_TRUE(keys.find("b")->is_operator);
+  for (const std::string& other : {std::string(), std::string("A"), std::string("ab"), std::string(100'000, 'a')})
+    EXPECT_FALSE(keys.find(other));
+  EXPECT_TRUE(ApiKeys().find("anything")->is_operator);
+}
+
+TEST(HttpKeys, AFileNeedNotHoldTheKeyItself) {
+  const std::string hash = "sha256:ca978112ca1bbdcafac231b39a23dc4da786eff8147c4e72b9807785afee48bb";  // of "a"
+  const ApiKeys keys = ApiKeys::make(keys_of_text(hash + " law\n").value()).value();
+  EXPECT_EQ(keys.find("a")->tenant, "law");
+  EXPECT_FALSE(keys.find(hash));
+  EXPECT_FALSE(keys.find(hash.substr(7)));
+  for (const std::string& bad : {hash.substr(0, hash.size() - 1), hash + "0", hash.substr(0, hash.size() - 1) + "B"})
+    EXPECT_EQ(ApiKeys::make({{bad, {}}}).status().code(), Code::kInvalid) << bad;
+}
+
+// ---- tenants ----
+
+class HttpTenants : public ::testing::Test {
+ protected:
+  static Options options() {
+    Options out;
+    out.keys = {{"boss", {}}, {"ka", {"a", false}}, {"kb", {"b", false}}};
+    out.step_pause = milliseconds(2);
+    return out;
+  }
+  Json call(const std::string& method, const std::string& path, const std::string& key, int status,
+            const std::string& body = "{}") {
+    httplib::Client client = server_.client();
+    httplib::Request request;
+    request.method = method;
+    request.path = path;
+    request.set_header("Authorization", "Bearer " + key);
+    if (method != "GET") request.body = body;
+    auto got = client.send(request);
+    EXPECT_TRUE(got) << method << path;
+    if (!got) return nullptr;
+    EXPECT_EQ(got->status, status) << method << " " << path << ": " << got->body.substr(0, 300);
+    last_ = got->body;
+    const auto json = Json::parse(got->body, nullptr, false);
+    return json.is_discarded() ? Json(nullptr) : json;
+  }
+  void teach(const std::string& key, const std::string& prompt) {
+    call("POST", "/v1/completions", key, 200, api::dump({{"prompt", prompt}, {"max_tokens", 40}}));
+  }
+  int entries(const std::string& tenant) {
+    const Json list = call("GET", "/v1/drift/banks", "boss", 200);
+    for (const Json& bank : list["data"]) {
+      if (bank["tenant"] == tenant) return bank["entries"];
+    }
+    return -1;
+  }
+  std::vector<std::string> names(const std::string& key) {
+    std::vector<std::string> out;
+    const Json list = call("GET", "/v1/drift/banks", key, 200);
+    for (const Json& bank : list["data"]) out.push_back(bank["name"]);
+    return out;
+  }
+  Server server_{options()};
+  std::string last_;
+};
+
+TEST_F(HttpTenants, EachHasBanksOfItsOwn) {
+  teach("ka", "something about law");
+  ASSERT_TRUE(server_.wait_until_idle());
+  EXPECT_GT(entries("a"), 0);
+  EXPECT_EQ(entries("b"), -1);
+  teach("kb", "x");
+  const Json of_b = call("GET", "/v1/drift/banks", "kb", 200)["data"];
+  ASSERT_EQ(of_b.size(), 1u) << "a tenant sees its own only";
+  EXPECT_EQ(of_b[0]["tenant"], "b");
+  EXPECT_EQ(call("GET", "/v1/drift/state", "kb", 200)["banks"].size(), 1u);
+  call("GET", "/v1/drift/banks?tenant=a", "kb", 403);
+  EXPECT_EQ(call("GET", "/v1/drift/banks?tenant=a", "boss", 200)["data"].size(), 1u);
+}
+
+TEST_F(HttpTenants, ChangesAreTheOperators) {
+  teach("ka", "something about law");
+  ASSERT_TRUE(server_.wait_until_idle());
+  for (const char* path : {"/v1/drift/banks/default/reset", "/v1/drift/banks/default/freeze"}) call("POST", path, "ka", 403);
+  call("GET", "/v1/drift/banks/default/export", "ka", 403);
+  call("DELETE", "/v1/drift/banks/default", "ka", 403);
+  call("DELETE", "/v1/drift/tenants/a", "ka", 403);
+  call("DELETE", "/v1/drift/tenants/a", "nobody", 401);
+  EXPECT_GT(entries("a"), 0);
+}
+
+TEST_F(HttpTenants, FreezeResetExportImportDelete) {
+  teach("ka", "something about law");
+  ASSERT_TRUE(server_.wait_until_idle());
+  const int learned = entries("a");
+  ASSERT_GT(learned, 0);
+  call("POST", "/v1/drift/banks/default/freeze?tenant=a", "boss", 200);
+  teach("ka", "quite another text");
+  ASSERT_TRUE(server_.wait_until_idle());
+  EXPECT_EQ(entries("a"), learned) << "a frozen bank learns nothing";
+  call("POST", "/v1/drift/banks/default/freeze?tenant=a", "boss", 200, R"({"on": false})");
+  call("POST", "/v1/drift/banks/default/freeze?tenant=a", "boss", 400, R"({"on": 5})");
+  call("GET", "/v1/drift/banks/default/export?tenant=a", "boss", 200);
+  const std::string exported = last_;
+  EXPECT_EQ(exported.rfind("SQLite format 3", 0), 0u);
+  call("POST", "/v1/drift/banks/default/reset?tenant=a", "boss", 200);
+  EXPECT_TRUE(server_.rig().scheduler.between_steps([] { return Status::ok(); }).is_ok());  // a turn is over, and its state told
+  EXPECT_EQ(entries("a"), 0);
+  call("PUT", "/v1/drift/banks/default?tenant=a", "boss", 200, exported);
+  call("PUT", "/v1/drift/banks/copy?tenant=b", "boss", 200, exported);
+  EXPECT_TRUE(server_.rig().scheduler.between_steps([] { return Status::ok(); }).is_ok());
+  EXPECT_EQ(entries("a"), learned);
+  EXPECT_EQ(entries("b"), learned);
+  call("PUT", "/v1/drift/banks/default?tenant=a", "boss", 400, "no bank");
+  call("PUT", "/v1/drift/banks/default?tenant=a", "boss", 400, exported.substr(0, exported.size() / 2));
+  EXPECT_EQ(call("DELETE", "/v1/drift/tenants/a", "boss", 200)["banks"], 1);
+  EXPECT_EQ(entries("a"), -1);
+  EXPECT_EQ(entries("b"), learned);
+  call("DELETE", "/v1/drift/banks/copy?tenant=b", "boss", 200);
+  EXPECT_EQ(entries("b"), -1);
+  call("DELETE", "/v1/drift/tenants/..", "boss", 400);
+  teach("ka", "a new beginning");
+  ASSERT_TRUE(server_.wait_until_idle());
+  EXPECT_GT(entries("a"), 0);
+}
+
+TEST_F(HttpTenants, WhatIsNotThereIsNotMade) {
+  for (const char* path : {"/v1/drift/banks/none/reset", "/v1/drift/banks/none/freeze", "/v1/drift/banks/none/reset?tenant=x"})
+    call("POST", path, "boss", 404);
+  call("GET", "/v1/drift/banks/none/export", "boss", 404);
+  call("DELETE", "/v1/drift/banks/none", "boss", 404);
+  EXPECT_EQ(call("DELETE", "/v1/drift/tenants/none", "boss", 200)["banks"], 0);
+  EXPECT_TRUE(names("boss").empty());
+}
+
+TEST_F(HttpTenants, ASaltSelectsAPrivatePart) {
+  const auto ask = [&](const Json& more, int status = 200) {
+    Json body = {{"prompt", "one prompt for all of them"}, {"max_tokens", 40}};
+    body.update(more);
+    return call("POST", "/v1/completions", "ka", status, api::dump(body));
+  };
+  const auto cached = [](const Json& answer) { return answer["timings"]["cache_n"].get<int>(); };
+  EXPECT_EQ(cached(ask({{"cache_salt", "one"}})), 0);
+  EXPECT_EQ(cached(ask({{"cache_salt", "two"}})), 0);
+  EXPECT_GT(cached(ask({{"cache_salt", "two"}})), 0);
+  EXPECT_EQ(cached(ask(Json::object())), 0);
+  ASSERT_TRUE(server_.wait_until_idle());
+  const std::vector<std::string> all = names("ka");
+  ASSERT_EQ(all.size(), 3u);
+  EXPECT_EQ(all[0], "default");
+  for (std::size_t i : {1u, 2u}) {
+    EXPECT_EQ(all[i].substr(0, 8), "default~");
+    EXPECT_EQ(all[i].size(), 8 + kSaltDigits);
+  }
+  // A part is reached by its salt, not by its name.
+  EXPECT_EQ(ask({{"drift", {{"bank", all[1]}}}}, 400)["error"]["param"], "drift.bank");
+  EXPECT_EQ(ask({{"cache_salt", ""}}, 400)["error"]["param"], "cache_salt");
+  EXPECT_EQ(ask({{"cache_salt", 5}}, 400)["error"]["param"], "cache_salt");
+  call("DELETE", "/v1/drift/banks/" + all[1] + "?tenant=a", "boss", 200);
+  EXPECT_EQ(names("ka").size(), 2u);
+}
+
+TEST_F(HttpTenants, ATenantSeesNothingOfOthers) {
+  RawClient client(server_.port());
+  client.post("/v1/completions", R"({"prompt": "long", "max_tokens": 500, "stream": true, "drift": {"mode": "off"}})",
+              "Authorization: Bearer ka\r\n");
+  ASSERT_TRUE(server_.wait_until([](const SchedulerState& s) { return s.slots[0].phase == Phase::kDecode; }));
+  const auto prompt = [&](const std::string& path, const std::string& key) {
+    const Json json = call("GET", path, key, 200);
+    return (path == "/slots" ? json : json["slots"])[0]["n_prompt_tokens"].get<int>();
+  };
+  for (const char* path : {"/slots", "/v1/drift/state"}) {
+    EXPECT_EQ(prompt(path, "ka"), 4) << path;
+    EXPECT_EQ(prompt(path, "boss"), 4) << path;
+    EXPECT_EQ(prompt(path, "kb"), 0) << path;
+  }
+  call("GET", "/metrics", "kb", 403);
+  call("GET", "/metrics", "boss", 200);
+}
+
+TEST_F(HttpTenants, ABusyTenantIsNotDeleted) {
+  RawClient client(server_.port());
+  client.post("/v1/completions", R"({"prompt": "long", "max_tokens": 500, "stream": true})", "Authorization: Bearer ka\r\n");
+  ASSERT_TRUE(server_.wait_until([](const SchedulerState& s) { return s.slots[0].phase != Phase::kIdle; }));
+  const Json refused = call("DELETE", "/v1/drift/tenants/a", "boss", 409);
+  EXPECT_EQ(refused["error"]["type"], "conflict_error");
 }
 
 TEST(HttpCors, IsOffUnlessAsked) {
@@ -594,18 +785,27 @@ TEST(HttpInfo, EveryExampleOfTheDescriptionIsAnswered) {
   Server server;
   const Json openapi = server.get("/openapi.json");
   EXPECT_EQ(openapi["openapi"], "3.1.0");
-  int posts = 0, gets = 0;
+  int posts = 0, gets = 0, others = 0;
   for (const auto& [path, methods] : openapi["paths"].items()) {
+    std::string real = path;
+    for (const auto& [hole, what] :
+         {std::pair("{id}", "toy-model"), std::pair("{name}", "default"), std::pair("{tenant}", "default")}) {
+      const std::size_t at = real.find(hole);
+      if (at != std::string::npos) real.replace(at, std::string(hole).size(), what);
+    }
     if (methods.contains("post")) {
-      server.post(path, methods["post"]["requestBody"]["content"]["application/json"]["example"]);
+      server.post(real, methods["post"]["requestBody"]["content"]["application/json"]["example"]);
       ++posts;
-    } else if (path != "/metrics") {
-      server.get(path == "/v1/models/{id}" ? "/v1/models/toy-model" : path);
+    } else if (methods.contains("get") && path != "/metrics" && path.find("/export") == std::string::npos) {
+      server.get(real);
       ++gets;
+    } else {
+      ++others;
     }
   }
-  EXPECT_GE(posts, 6);
-  EXPECT_GE(gets, 8);
+  EXPECT_GE(posts, 8);
+  EXPECT_GE(gets, 9);
+  EXPECT_EQ(others, 4);  // no JSON comes, or no example can stand in a text: metrics, a bank's file, deletion
 }
 
 TEST(HttpInfo, MetricsHaveTheNamesToolsLookFor) {

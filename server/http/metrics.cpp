@@ -167,22 +167,39 @@ void ServerMetrics::request(const std::string& route, int status, std::chrono::n
   requests_.Add({{"route", route}, {"status", std::to_string(status)}}).Increment();
 }
 
+void ServerMetrics::forget(const std::string& tenant) {
+  const std::lock_guard lock(shift_mutex_);
+  shift_of_.erase(tenant);
+  // Counters with its name stay in the registry, which forgets none; their value says nothing but that there were shifts.
+  shifts_.Remove(&shifts_.Add({{"tenant", tenant}}));
+}
+
+// Gauges are made anew each time: what is gone must not be shown.
 void ServerMetrics::set_gauges(const SchedulerState& state, const std::vector<BankState>& banks) {
+  const std::lock_guard lock(gauges_mutex_);
+  for (const auto& [family, gauge] : shown_) family->Remove(gauge);
+  shown_.clear();
+  const auto show = [this](prometheus::Family<prometheus::Gauge>* family, const std::map<std::string, std::string>& labels,
+                           double value) {
+    prometheus::Gauge& gauge = family->Add(labels);
+    gauge.Set(value);
+    shown_.emplace_back(family, &gauge);
+  };
   const auto busy =
       std::count_if(state.slots.begin(), state.slots.end(), [](const SlotState& s) { return s.phase != Phase::kIdle; });
-  answers_->Add({{"state", "working"}}).Set(static_cast<double>(busy));
-  answers_->Add({{"state", "waiting"}}).Set(static_cast<double>(state.waiting));
+  show(answers_, {{"state", "working"}}, static_cast<double>(busy));
+  show(answers_, {{"state", "waiting"}}, static_cast<double>(state.waiting));
+  show(slots_, {}, static_cast<double>(state.slots.size()));
   {
-    const std::lock_guard lock(shift_mutex_);
-    for (const auto& [tenant, detector] : shift_of_) shift_score_->Add({{"tenant", tenant}}).Set(detector.score());
+    const std::lock_guard shifts(shift_mutex_);
+    for (const auto& [tenant, detector] : shift_of_) show(shift_score_, {{"tenant", tenant}}, detector.score());
   }
-  slots_->Add({}).Set(static_cast<double>(state.slots.size()));
-  for (const BankState& bank : banks) {
-    const std::map<std::string, std::string> label{{"bank", bank.name}};
-    bank_entries_->Add(label).Set(bank.entries);
-    bank_bytes_->Add(label).Set(static_cast<double>(bank.bytes));
-    bank_saves_->Add(label).Set(static_cast<double>(bank.saves));
-    bank_save_failures_->Add(label).Set(static_cast<double>(bank.save_failures));
+  for (std::size_t i = 0; i < std::min(banks.size(), kBankLabelsMax); ++i) {
+    const std::map<std::string, std::string> label{{"tenant", banks[i].id.tenant}, {"bank", banks[i].id.name}};
+    show(bank_entries_, label, banks[i].entries);
+    show(bank_bytes_, label, static_cast<double>(banks[i].bytes));
+    show(bank_saves_, label, static_cast<double>(banks[i].saves));
+    show(bank_save_failures_, label, static_cast<double>(banks[i].save_failures));
   }
 }
 

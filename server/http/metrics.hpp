@@ -38,6 +38,7 @@ struct MetricsConfig {
 };
 
 inline constexpr std::size_t kTenantLabelsMax = 32;  // further tenants share the label "other"
+inline constexpr std::size_t kBankLabelsMax = 128;   // further banks are not shown
 
 class ServerMetrics final : public Observer {
  public:
@@ -49,6 +50,7 @@ class ServerMetrics final : public Observer {
   void ended(const GenerationConfig& config, const Ended& ended) override;
   void dropped(const GenerationConfig& config, const Status& why) override;
 
+  void forget(const std::string& tenant);  // nothing of it is shown any more
   void request(const std::string& route, int status, std::chrono::nanoseconds time);
   // The text of /metrics. `state` and `banks` become gauges.
   std::string text(const SchedulerState& state, const std::vector<BankState>& banks);
@@ -76,6 +78,8 @@ class ServerMetrics final : public Observer {
   prometheus::Family<prometheus::Gauge>*shift_score_, *answers_, *slots_, *bank_entries_, *bank_bytes_, *bank_saves_,
       *bank_save_failures_;
   Histogram &first_token_, &between_tokens_, &per_token_, &answer_time_, &queue_time_;
+  std::mutex gauges_mutex_;
+  std::vector<std::pair<prometheus::Family<prometheus::Gauge>*, prometheus::Gauge*>> shown_;
   std::atomic<std::uint64_t> longest_{0};
 };
 

@@ -24,7 +24,7 @@ struct Exchange {
   ServerMetrics& metrics;
   Log& log;
   std::string request_id;
-  std::string tenant;
+  Identity identity;
 };
 
 void send(HttpResponse& response, const api::Json& json, int status = 200);
@@ -44,7 +44,17 @@ void tokenize(const HttpRequest& request, HttpResponse& response, const Exchange
 void detokenize(const HttpRequest& request, HttpResponse& response, const Exchange& exchange);
 void apply_template(const HttpRequest& request, HttpResponse& response, const Exchange& exchange);
 
-// A build, and how much the banks have learned: answers with one fingerprint came of one state.
-std::string fingerprint(const Service& service);
+// ---- routes_banks.cpp ----
+void list_banks(const HttpRequest& request, HttpResponse& response, const Exchange& exchange);
+void reset_bank(const HttpRequest& request, HttpResponse& response, const Exchange& exchange);
+void freeze_bank(const HttpRequest& request, HttpResponse& response, const Exchange& exchange);
+void export_bank(const HttpRequest& request, HttpResponse& response, const Exchange& exchange);
+void import_bank(const HttpRequest& request, HttpResponse& response, const Exchange& exchange);
+void remove_bank(const HttpRequest& request, HttpResponse& response, const Exchange& exchange);
+void remove_tenant(const HttpRequest& request, HttpResponse& response, const Exchange& exchange);
+api::Json banks_json(const Exchange& exchange);  // of everything the key may see
+
+// A build, and how much the tenant's banks have learned: answers with one fingerprint came of one state.
+std::string fingerprint(const Service& service, const std::string& tenant);
 
 }  // namespace drift::server

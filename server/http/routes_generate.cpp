@@ -190,13 +190,13 @@ void generate(api::Route route, const HttpRequest& request, HttpResponse& respon
     problem.code = "model_not_found";
     return send(response, problem);
   }
-  auto prepared = prepare(g->request, service, g->exchange.tenant);
+  auto prepared = prepare(g->request, service, g->exchange.identity.tenant);
   if (const auto* problem = std::get_if<Problem>(&prepared)) return send(response, *problem);
   g->job = std::make_shared<Job>(std::get<std::vector<GenerationConfig>>(std::move(prepared)));
   g->head.id = random_id(route == api::Route::kChat ? "chatcmpl-" : "cmpl-");
   g->head.created = std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
   g->head.model = service.defaults.model;
-  g->head.fingerprint = fingerprint(service);
+  g->head.fingerprint = fingerprint(service, g->exchange.identity.tenant);
   if (const Status submitted = service.scheduler.submit(g->job); !submitted.is_ok()) {
     g->job.reset();
     return send(response, problem_of_submit(submitted));

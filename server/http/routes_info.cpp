@@ -49,7 +49,18 @@ Json sampler_json(const api::Defaults& defaults) {
           {"n_predict", defaults.max_tokens}};
 }
 
-Json slot_json(const SlotState& slot, std::size_t context) {
+// Of another tenant's answer a tenant is told that it is there, and nothing else.
+SlotState seen_by(const Identity& who, SlotState slot) {
+  if (who.is_operator || slot.tenant == who.tenant) return slot;
+  SlotState out;
+  out.id = slot.id;
+  out.phase = slot.phase;
+  return out;
+}
+
+Json slot_json(const Exchange& exchange, const SlotState& any) {
+  const std::size_t context = exchange.service->context;
+  const SlotState slot = seen_by(exchange.identity, any);
   return {{"id", slot.id},
           {"n_ctx", context},
           {"speculative", slot.mode != decode::Mode::kOff},
@@ -59,22 +70,6 @@ Json slot_json(const SlotState& slot, std::size_t context) {
           {"n_prompt_tokens", slot.prompt_tokens},
           {"n_prompt_tokens_processed", slot.prefilled},
           {"n_decoded", slot.decoded}};
-}
-
-Json bank_json(const BankState& bank) {
-  return {{"name", bank.name},
-          {"file", bank.saved_to_file},
-          {"entries", bank.entries},
-          {"capacity", bank.capacity},
-          {"bytes", bank.bytes},
-          {"commits", bank.commits},
-          {"allocated", bank.allocated},
-          {"updated", bank.updated},
-          {"evicted", bank.evicted},
-          {"suffix_tokens", bank.suffix_tokens},
-          {"saves", bank.saves},
-          {"save_failures", bank.save_failures},
-          {"last_save_error", bank.last_save_error.empty() ? Json(nullptr) : Json(bank.last_save_error)}};
 }
 
 // Whole texts only: a body that is no JSON or has a wrong field is answered here.
@@ -95,9 +90,9 @@ std::optional<T> read_or_refuse(const HttpRequest& request, HttpResponse& respon
 
 }  // namespace
 
-std::string fingerprint(const Service& service) {
+std::string fingerprint(const Service& service, const std::string& tenant) {
   std::uint64_t commits = 0;
-  for (const BankState& bank : service.banks.states()) commits += bank.commits;
+  for (const BankState& bank : service.banks.states()) commits += bank.id.tenant == tenant ? bank.commits : 0;
   return fmt::format("drift-{}-b{}", build(), commits);
 }
 
@@ -141,24 +136,22 @@ void show_slots(HttpResponse& response, const Exchange& exchange) {
     return send(response, problem);
   }
   Json out = Json::array();
-  for (const SlotState& slot : exchange.service->scheduler.state().slots)
-    out.push_back(slot_json(slot, exchange.service->context));
+  for (const SlotState& slot : exchange.service->scheduler.state().slots) out.push_back(slot_json(exchange, slot));
   send(response, out);
 }
 
 void show_state(HttpResponse& response, const Exchange& exchange) {
   const Service& service = *exchange.service;
   const SchedulerState state = service.scheduler.state();
-  Json slots = Json::array(), banks = Json::array();
-  for (const SlotState& slot : state.slots) slots.push_back(slot_json(slot, service.context));
-  for (const BankState& bank : service.banks.states()) banks.push_back(bank_json(bank));
+  Json slots = Json::array();
+  for (const SlotState& slot : state.slots) slots.push_back(slot_json(exchange, slot));
   send(response, {{"version", build()},
                   {"model", service.defaults.model},
                   {"mode", decode::mode_name(service.defaults.mode)},
                   {"draining", state.draining},
                   {"waiting", state.waiting},
                   {"slots", slots},
-                  {"banks", banks}});
+                  {"banks", banks_json(exchange)}});
 }
 
 void tokenize(const HttpRequest& request, HttpResponse& response, const Exchange& exchange) {

@@ -4,6 +4,8 @@
 
 #include <random>
 
+#include "server/http/sha256.hpp"
+
 namespace drift::server {
 namespace {
 
@@ -40,6 +42,17 @@ std::variant<std::vector<std::vector<Token>>, Problem> tokenize(const api::Gener
   return out;
 }
 
+Result<std::shared_ptr<Bank>> find_bank(const BankId& id, decode::Mode mode, Service& service) {
+  auto found = service.banks.get(id, mode);
+  if (found.is_ok() || found.status().code() != Code::kLimit) return found;
+  // All are in use, maybe only by slots that are idle.
+  DRIFT_TRY(service.scheduler.between_steps([&] {
+    service.scheduler.let_banks_go();
+    return Status::ok();
+  }));
+  return service.banks.get(id, mode);
+}
+
 std::uint64_t random_seed() {
   std::random_device device;
   return (static_cast<std::uint64_t>(device()) << 32 | device()) >> 1;  // clients that read it back know signed numbers only
@@ -60,9 +73,12 @@ std::variant<std::vector<GenerationConfig>, Problem> prepare(api::GenerateReques
         return api::bad_field("prompt", fmt::format("the prompt has token {}, which target and draft do not both know", token));
     }
   }
+  const std::string salt = request.cache_salt.empty() ? "" : hex_of(sha256(request.cache_salt)).substr(0, kSaltDigits);
   std::shared_ptr<Bank> bank;
   if (decode::recalibrates(request.mode) || decode::remembers(request.mode)) {
-    auto found = service.banks.get(request.bank, request.mode);
+    const Status plain = check_plain_name("the name of a bank", request.bank);
+    if (!plain.is_ok()) return api::bad_field("drift.bank", plain.message());
+    auto found = find_bank({tenant, salt.empty() ? request.bank : request.bank + kSaltMark + salt}, request.mode, service);
     if (!found.is_ok()) {
       Problem problem = api::problem_of(found.status());
       problem.param = "drift.bank";
@@ -101,6 +117,7 @@ std::variant<std::vector<GenerationConfig>, Problem> prepare(api::GenerateReques
       config.logprobs = request.logprobs;
       config.bank = bank;
       config.tenant = tenant;
+      config.salt = salt;
       config.reuse_prefix = request.cache_prompt;
       out.push_back(std::move(config));
     }

@@ -2,24 +2,17 @@
 
 #include <algorithm>
 #include <exception>
+#include <filesystem>
+#include <set>
+#include <tuple>
 #include <utility>
 
+#include "drift/bank/store_disk.hpp"
+
 namespace drift::server {
-namespace {
 
-Status check_name(const std::string& name) {
-  const bool plain = std::all_of(name.begin(), name.end(), [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' || c == '_' || c == '-';
-  });
-  if (plain && !name.empty() && name.size() <= kBankNameMax && name.front() != '.') return Status::ok();
-  return {Code::kInvalid,
-          "the name of a bank is 1 to " + std::to_string(kBankNameMax) + " of A-Z a-z 0-9 . _ - and does not begin with a point"};
-}
-
-}  // namespace
-
-Banks::Banks(BanksConfig config, Opener opener, Complaint complaint)
-    : config_(config), opener_(std::move(opener)), complaint_(std::move(complaint)), worker_([this] { work(); }) {}
+Banks::Banks(BanksConfig config, BankSource source, Complaint complaint)
+    : config_(config), source_(std::move(source)), complaint_(std::move(complaint)), worker_([this] { work(); }) {}
 
 Banks::~Banks() {
   {
@@ -30,50 +23,71 @@ Banks::~Banks() {
   worker_.join();
 }
 
-Result<std::shared_ptr<Bank>> Banks::get(const std::string& name, decode::Mode mode) {
-  DRIFT_TRY(check_name(name));
-  const auto find = [&]() -> std::shared_ptr<Bank> {
+// ---- opening, leasing, dropping ----
+
+// Leases are counted with release and acquire, so that whoever finds none sees all that was done under them. Requires: mutex_ is held.
+std::shared_ptr<Bank> Banks::lease(const std::shared_ptr<Bank>& bank) {
+  bank->leases_.fetch_add(1, std::memory_order_relaxed);
+  return std::shared_ptr<Bank>(bank.get(), [bank](Bank* b) { b->leases_.fetch_sub(1, std::memory_order_release); });
+}
+
+Result<std::shared_ptr<Bank>> Banks::get(const BankId& id, decode::Mode mode) {
+  DRIFT_TRY(check_bank_name(id.name));
+  DRIFT_TRY(check_plain_name("the name of a tenant", id.tenant));
+  const auto find_leased = [&]() -> std::shared_ptr<Bank> {
     const std::lock_guard lock(mutex_);
-    const auto it = banks_.find(name);
-    const bool has_all = it != banks_.end() && (it->second->suffix_ || !decode::remembers(mode));
-    return has_all ? it->second : nullptr;
+    const auto it = banks_.find(id);
+    if (it == banks_.end() || (decode::remembers(mode) && !it->second->suffix_)) return nullptr;
+    it->second->used_ = ++uses_;
+    return lease(it->second);
   };
-  std::shared_ptr<Bank> bank = find();
-  if (!bank) {
+  std::shared_ptr<Bank> leased = find_leased();
+  if (!leased) {
     const std::lock_guard opening(opening_);
-    bank = find();
-    if (!bank) {
-      DRIFT_ASSIGN(bank, open(name));
+    leased = find_leased();
+    if (!leased) {
+      DRIFT_ASSIGN(const std::shared_ptr<Bank> bank, open(id));
+      std::unique_ptr<propose::SuffixMemory> suffix;
       if (decode::remembers(mode) && !bank->suffix_) {
-        DRIFT_ASSIGN(auto suffix, propose::SuffixMemory::create(config_.suffix_tokens));
-        const std::lock_guard lock(mutex_);
-        bank->suffix_ = std::move(suffix);
+        DRIFT_ASSIGN(suffix, propose::SuffixMemory::create(config_.suffix_tokens));
       }
+      const std::lock_guard lock(mutex_);
+      if (suffix) bank->suffix_ = std::move(suffix);
+      bank->used_ = ++uses_;
+      leased = lease(bank);
     }
   }
-  if (decode::recalibrates(mode) && bank->recal() == nullptr)
+  if (decode::recalibrates(mode) && leased->recal() == nullptr)
     return Status(Code::kUnsupported, "there is no draft to recalibrate; start the server with -md");
-  return bank;
+  return leased;
+}
+
+std::shared_ptr<Bank> Banks::find(const BankId& id) const {
+  const std::lock_guard lock(mutex_);
+  const auto it = banks_.find(id);
+  return it == banks_.end() ? nullptr : lease(it->second);
 }
 
 // Requires: opening_ is held.
-Result<std::shared_ptr<Bank>> Banks::open(const std::string& name) {
+Result<std::shared_ptr<Bank>> Banks::open(const BankId& id) {
   {
     const std::lock_guard lock(mutex_);
-    if (const auto it = banks_.find(name); it != banks_.end()) return it->second;
-    if (banks_.size() >= config_.most) {
-      return Status(Code::kLimit, "there are " + std::to_string(banks_.size()) + " banks open; at most " +
-                                      std::to_string(config_.most) + " are allowed");
-    }
+    if (const auto it = banks_.find(id); it != banks_.end()) return it->second;
   }
-  DRIFT_ASSIGN(std::optional<recal::BankSession> session, opener_(name));
-  auto bank = std::make_shared<Bank>(name, std::move(session));
+  DRIFT_TRY(make_room(id));
+  std::string memory_only;
+  DRIFT_ASSIGN(std::optional<recal::BankSession> opened, session(id, memory_only));
+  auto bank = std::make_shared<Bank>(id, std::move(opened));
   bank->saved_at_ = std::chrono::steady_clock::now();
   const std::lock_guard lock(mutex_);
-  banks_[name] = bank;
-  BankState& state = states_[name];
-  state.name = name;
+  bank->frozen_ = frozen_.contains(id);
+  if (bank->frozen_ && bank->session_) bank->recal()->freeze(true);
+  banks_[id] = bank;
+  BankState& state = states_[id];
+  state.id = id;
   state.saved_to_file = bank->writes();
+  state.frozen = bank->frozen_;
+  state.memory_only = std::move(memory_only);
   if (bank->session_) {
     state.entries = bank->recal()->bank().size();
     state.capacity = bank->recal()->bank().config().capacity;
@@ -82,11 +96,87 @@ Result<std::shared_ptr<Bank>> Banks::open(const std::string& name) {
   return bank;
 }
 
+// What is behind a new bank: its file, or memory where that belongs to another pair or may not be made.
+Result<std::optional<recal::BankSession>> Banks::session(const BankId& id, std::string& memory_only) const {
+  DRIFT_ASSIGN(const std::string file, source_.file(id));
+  if (!file.empty()) {
+    memory_only = no_room_on_disk(id);
+    if (memory_only.empty()) {
+      auto found = source_.open(id, file);
+      if (found.is_ok() || found.status().code() != Code::kForeign) return found;
+      memory_only = found.status().message();
+    }
+    if (complaint_) complaint_(id, {Code::kForeign, "it starts empty and lives in memory only: " + memory_only});
+  }
+  return source_.open(id, "");
+}
+
+bool Banks::has_file(const BankId& id) const {
+  const auto file = source_.file(id);
+  std::error_code error;
+  return file.is_ok() && !file.value().empty() && std::filesystem::exists(file.value(), error);
+}
+
+// Empty: there is room, or its file is there already.
+std::string Banks::no_room_on_disk(const BankId& id) const {
+  if (has_file(id)) return {};
+  const std::vector<BankId> all = stored();
+  const auto of_tenant =
+      static_cast<std::size_t>(std::count_if(all.begin(), all.end(), [&](const BankId& one) { return one.tenant == id.tenant; }));
+  const bool tenant_full = of_tenant >= config_.most_files_per_tenant;
+  if (!tenant_full && all.size() < config_.most_files) return {};
+  return "there are " + std::to_string(tenant_full ? of_tenant : all.size()) + " bank files" +
+         (tenant_full ? " of this tenant" : "") + ", as many as there may be";
+}
+
+// Writes out and drops the bank that was not used longest, of this tenant or of all, where there are too many; one that would be lost,
+// for want of a file, only if there is no other, and another tenant's last of all. Requires: opening_ is held.
+Status Banks::make_room(const BankId& id) {
+  std::shared_ptr<Bank> oldest;
+  const auto order = [&](const Bank& bank) {
+    const bool lost = !bank.writes() && bank.commits() > 0;
+    return std::tuple(lost, lost && bank.id_.tenant != id.tenant, bank.used_);
+  };
+  {
+    const std::lock_guard lock(mutex_);
+    const auto of_tenant = static_cast<std::size_t>(
+        std::count_if(banks_.begin(), banks_.end(), [&](const auto& entry) { return entry.first.tenant == id.tenant; }));
+    const bool tenant_full = of_tenant >= config_.most_per_tenant;
+    if (!tenant_full && banks_.size() < config_.most) return Status::ok();
+    for (const auto& [key, bank] : banks_) {
+      if (tenant_full && key.tenant != id.tenant) continue;
+      const bool free = bank->leases_.load(std::memory_order_acquire) == 0 && writing_.bank != bank;
+      if (free && (!oldest || order(*bank) < order(*oldest))) oldest = bank;
+    }
+    if (!oldest) {
+      return {Code::kLimit, tenant_full ? "all your " + std::to_string(of_tenant) + " banks are in use; at most " +
+                                              std::to_string(config_.most_per_tenant) + " may be open"
+                                        : "all " + std::to_string(banks_.size()) + " banks are in use; at most " +
+                                              std::to_string(config_.most) + " may be open"};
+    }
+    banks_.erase(oldest->id_);  // from here on nobody finds it; who asks for it waits for opening_ and opens it anew
+  }
+  if (oldest->writes() && oldest->commits() != oldest->saved_commits_) {
+    const Status saved = oldest->session_->save();
+    note(oldest->id_, saved);
+    if (!saved.is_ok()) {  // better no new bank than an old one lost
+      const std::lock_guard lock(mutex_);
+      banks_[oldest->id_] = oldest;
+      return {saved.code(), "no room for another bank: " + oldest->id_.text() + " cannot be written out: " + saved.message()};
+    }
+  }
+  const std::lock_guard lock(mutex_);
+  states_.erase(oldest->id_);
+  return Status::ok();
+}
+
+// ---- saving ----
+
 // Chooses the bank that was saved longest ago among those that have something new, and has the worker make room for its image.
 void Banks::begin_save(std::chrono::steady_clock::time_point now) {
   std::shared_ptr<Bank> due;
   const std::lock_guard lock(mutex_);
-  for (const auto& [name, bank] : banks_) {
+  for (const auto& [id, bank] : banks_) {
     if (!bank->writes() || bank->commits() == bank->saved_commits_ || now - bank->saved_at_ < config_.save_every) continue;
     if (!due || bank->saved_at_ < due->saved_at_) due = bank;
   }
@@ -113,7 +203,8 @@ bool Banks::tend(std::chrono::steady_clock::time_point now) {
     auto snapshot = bank::Snapshot::start(bank.recal()->bank(), std::move(room_));
     room_ = {};
     if (!snapshot.is_ok()) {  // no memory now: the next turn will try again
-      note(bank.name(), snapshot.status());
+      note(bank.id(), snapshot.status());
+      const std::lock_guard lock(mutex_);
       writing_ = {};
       return false;
     }
@@ -139,68 +230,82 @@ void Banks::work() {
     wake_.wait(lock, [this] { return ending_ || work_ != Work::kNone; });
     if (ending_) return;
     const Work todo = work_;
+    const std::shared_ptr<Bank> bank = writing_.bank;
     lock.unlock();
-    todo == Work::kRoom ? make_room() : write_file();
+    todo == Work::kRoom ? make_image() : write_file(*bank);
     lock.lock();
+    if (todo == Work::kFile) writing_ = {};
     work_ = Work::kNone;
     wake_.notify_all();
   }
 }
 
-void Banks::make_room() {
+void Banks::make_image() {
   auto room = bank::Snapshot::room(writing_.bank->recal()->bank().config());
   if (room.is_ok()) room_ = std::move(room).value();  // without it the snapshot makes its own, slowly
 }
 
-void Banks::write_file() {
-  const std::shared_ptr<Bank> bank = writing_.bank;
+void Banks::write_file(Bank& bank) {
   Status written;
   try {
-    written = bank->session_->write(writing_.stored);
+    written = bank.session_->write(writing_.stored);
   } catch (const std::exception& error) {
     written = {Code::kLimit, std::string("a bank could not be written: ") + error.what()};
   }
-  if (written.is_ok()) bank->saved_commits_ = bank->taken_commits_;
-  note(bank->name(), written);
+  if (written.is_ok()) bank.saved_commits_ = bank.taken_commits_;
+  note(bank.id(), written);
+}
+
+// A save of this bank that is under way comes to nothing. On the decode thread.
+void Banks::stop_saving(const Bank& bank) {
+  std::unique_lock lock(mutex_);
+  if (writing_.bank.get() != &bank) return;
+  wake_.wait(lock, [this] { return work_ == Work::kNone; });
   writing_ = {};
 }
 
-void Banks::note(const std::string& name, const Status& status) {
+void Banks::note(const BankId& id, const Status& status) {
   {
     const std::lock_guard lock(mutex_);
-    BankState& state = states_[name];
-    ++(status.is_ok() ? state.saves : state.save_failures);
-    state.last_save_error = status.message();
+    const auto state = states_.find(id);
+    if (state != states_.end()) {
+      ++(status.is_ok() ? state->second.saves : state->second.save_failures);
+      state->second.last_save_error = status.message();
+    }
   }
-  if (!status.is_ok() && complaint_) complaint_(name, status);
+  if (!status.is_ok() && complaint_) complaint_(id, status);
 }
 
 Status Banks::save_all() {
+  const std::lock_guard opening(opening_);
   std::vector<std::shared_ptr<Bank>> all;
   {
     std::unique_lock lock(mutex_);
     wake_.wait(lock, [this] { return work_ == Work::kNone; });
-    for (const auto& [name, bank] : banks_) all.push_back(bank);
+    for (const auto& [id, bank] : banks_) all.push_back(bank);
+    writing_ = {};  // a snapshot under way is older than what is written now
   }
-  writing_ = {};  // a snapshot under way is older than what is written now
   Status first;
   for (const auto& bank : all) {
     if (!bank->writes() || bank->commits() == bank->saved_commits_) continue;
     const Status saved = bank->session_->save();
     if (saved.is_ok()) bank->saved_commits_ = bank->commits();
-    note(bank->name(), saved);
+    note(bank->id(), saved);
     if (first.is_ok()) first = saved;
   }
   return first;
 }
 
+// ---- telling ----
+
 void Banks::publish() {
   const std::lock_guard lock(mutex_);
-  for (const auto& [name, bank] : banks_) {
-    BankState& state = states_[name];
+  for (const auto& [id, bank] : banks_) {
+    BankState& state = states_[id];
     if (bank->suffix_) state.suffix_tokens = bank->suffix_->tokens();
     if (!bank->session_) continue;
     const bank::Bank& content = bank->recal()->bank();
+    state.frozen = bank->frozen_;
     state.entries = content.size();
     state.bytes = content.bytes();
     state.commits = content.stats().commits;
@@ -213,8 +318,121 @@ void Banks::publish() {
 std::vector<BankState> Banks::states() const {
   const std::lock_guard lock(mutex_);
   std::vector<BankState> out;
-  for (const auto& [name, state] : states_) out.push_back(state);
+  for (const auto& [id, state] : states_) out.push_back(state);
   return out;
+}
+
+// ---- changing ----
+
+namespace {
+
+Status not_open(const BankId& id) {
+  return {Code::kNotFound, "there is no bank '" + id.name + "' of tenant '" + id.tenant + "'"};
+}
+
+}  // namespace
+
+Status Banks::replace(const BankId& id, const bank::StoredBank& stored) {
+  const std::shared_ptr<Bank> bank = find(id);
+  if (!bank || !bank->session_) return not_open(id);
+  stop_saving(*bank);  // what is being copied is no more
+  const std::uint64_t before = bank->commits();
+  DRIFT_TRY(bank->recal()->restore(stored));
+  bank->changes_ = before + 1;  // commits begin at 0 again, and what is in the file is another thing
+  return Status::ok();
+}
+
+Status Banks::reset(const BankId& id) {
+  const std::shared_ptr<Bank> bank = find(id);
+  if (!bank) return not_open(id);
+  if (bank->suffix_) bank->suffix_->clear();
+  if (!bank->session_) return Status::ok();
+  bank::StoredBank empty;
+  empty.image.config = bank->recal()->bank().config();
+  return replace(id, empty);
+}
+
+Status Banks::freeze(const BankId& id, bool on) {
+  const std::shared_ptr<Bank> bank = find(id);
+  if (!bank || !bank->session_) return not_open(id);
+  bank->frozen_ = on;
+  bank->recal()->freeze(on);
+  const std::lock_guard lock(mutex_);
+  if (on) {
+    frozen_.insert(id);
+  } else {
+    frozen_.erase(id);
+  }
+  return Status::ok();
+}
+
+Result<bank::StoredBank> Banks::copy(const BankId& id) {
+  const std::shared_ptr<Bank> bank = find(id);
+  if (!bank || !bank->session_) return not_open(id);
+  bank::StoredBank stored = bank->session_->frame();
+  stored.image = bank::Snapshot::copy(bank->recal()->bank());
+  return stored;
+}
+
+Status Banks::remove(const BankId& id) {
+  DRIFT_TRY(check_bank_name(id.name));  // it becomes part of a path
+  DRIFT_TRY(check_plain_name("the name of a tenant", id.tenant));
+  if (source_.only_read && source_.only_read(id))
+    return {Code::kInvalid, "the bank " + id.text() + " is only read by this server"};
+  const std::lock_guard opening(opening_);
+  std::shared_ptr<Bank> bank;
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto it = banks_.find(id); it != banks_.end()) bank = it->second;
+  }
+  if (bank) {
+    if (bank->leases_.load(std::memory_order_acquire) != 0)
+      return {Code::kBusy, "answers still use the bank '" + id.name + "' of tenant '" + id.tenant + "'"};
+    stop_saving(*bank);
+    const std::lock_guard lock(mutex_);
+    banks_.erase(id);
+    states_.erase(id);
+    bank.reset();  // closed: its file is one file now, and nobody holds its lock
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    frozen_.erase(id);
+  }
+  const auto found = source_.file(id);
+  const std::filesystem::path file = found.is_ok() ? found.value() : std::string();
+  if (file.empty()) return Status::ok();
+  std::error_code error, ignored;
+  for (const std::filesystem::path& one : {file, bank::disk::temp_path(file)}) {  // a killed writer may have left the latter
+    std::filesystem::remove(one, error);
+    if (error) return {Code::kIo, "the bank's file " + one.string() + " cannot be removed: " + error.message()};
+  }
+  // The folder of a tenant goes with its last bank.
+  const std::filesystem::path folder = file.parent_path();
+  if (id.tenant != kDefaultTenant && folder.filename() == id.tenant) std::filesystem::remove(folder, ignored);
+  return Status::ok();
+}
+
+bool Banks::exists(const BankId& id) const {
+  if (!check_bank_name(id.name).is_ok() || !check_plain_name("the name of a tenant", id.tenant).is_ok()) return false;
+  {
+    const std::lock_guard lock(mutex_);
+    if (banks_.contains(id)) return true;
+  }
+  return has_file(id);
+}
+
+std::vector<BankId> Banks::stored() const { return source_.stored ? source_.stored() : std::vector<BankId>{}; }
+
+std::vector<BankId> Banks::of_tenant(const std::string& tenant) const {
+  std::set<BankId> out;
+  for (BankId& id : stored()) {
+    if (id.tenant == tenant) out.insert(std::move(id));
+  }
+  const std::lock_guard lock(mutex_);
+  for (const auto& [id, bank] : banks_) {
+    if (id.tenant == tenant) out.insert(id);
+  }
+  return {out.begin(), out.end()};
 }
 
 }  // namespace drift::server

@@ -1,13 +1,18 @@
-// banks.hpp - the banks of a running server: opened when first named, saved while decoding goes on, saved again at the end.
+// banks.hpp - the banks of a running server, each of one tenant: opened when first named, saved while decoding goes on, written out and
+// dropped when others need the room, opened again on demand.
 //
 // A bank is opened by whoever asks for it first (an HTTP thread: files may be large), and from then on belongs to the decode
 // thread. Saving never holds decoding up: the decode thread copies a megabyte between two steps (bank::Snapshot), another thread
-// writes the file. A file that cannot be written is reported and tried again later; serving goes on.
-// Threads: get(), find() and states() from anywhere; tend(), publish() and save_all() on the decode thread.
-// Limits: kBankNameMax characters a name, `most` banks.
+// writes the file. A file that cannot be written is reported and tried again later; serving goes on. A file that holds the bank of
+// another pair of models is reported by name and left alone: the bank starts empty and lives in memory only, as does one for which
+// there is no room on disk (BanksConfig).
+// Threads: get(), exists(), of_tenant(), stored() and states() from anywhere; all else on the decode thread (Scheduler::between_steps).
+// Limits: names.hpp, BanksConfig.
 #pragma once
 
+#include <atomic>
 #include <chrono>
+#include <compare>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
@@ -15,6 +20,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -23,66 +29,89 @@
 #include "drift/decode/stepper.hpp"
 #include "drift/propose/suffix_memory.hpp"
 #include "drift/recal/bank_session.hpp"
+#include "server/schedule/names.hpp"
 
 namespace drift::server {
 
-inline constexpr std::size_t kBankNameMax = 64;
-inline constexpr const char* kDefaultBank = "default";
+struct BankId {
+  std::string tenant = kDefaultTenant;
+  std::string name = kDefaultBank;
+  auto operator<=>(const BankId&) const = default;
+  std::string text() const { return tenant + "/" + name; }
+};
 
 // What can be told of a bank without touching it: as of the last publish().
 struct BankState {
-  std::string name;
-  bool saved_to_file = false;
+  BankId id;
+  bool saved_to_file = false, frozen = false;
   std::uint32_t entries = 0, capacity = 0;
   std::uint64_t bytes = 0, commits = 0, allocated = 0, updated = 0, evicted = 0;
   std::uint64_t suffix_tokens = 0;  // of answers remembered
   std::uint64_t saves = 0, save_failures = 0;
   std::string last_save_error;  // empty: the last one worked, or there was none
+  std::string memory_only;      // why it is not saved though others are; empty: it is
 };
 
 // What a name stands for: a recalibrator with its file, and a memory of answers given. Either may be missing.
 class Bank {
  public:
-  Bank(std::string name, std::optional<recal::BankSession> session) : name_(std::move(name)), session_(std::move(session)) {}
-  const std::string& name() const { return name_; }
+  Bank(BankId id, std::optional<recal::BankSession> session) : id_(std::move(id)), session_(std::move(session)) {}
+  const BankId& id() const { return id_; }
   recal::Recalibrator* recal() { return session_ ? session_->recal() : nullptr; }
   propose::SuffixMemory* suffix() { return suffix_.get(); }
 
  private:
   friend class Banks;
   bool writes() const { return session_ && session_->writes(); }
-  std::uint64_t commits() const { return session_ ? session_->recal()->bank().stats().commits : 0; }
+  std::uint64_t commits() const { return session_ ? session_->recal()->bank().stats().commits + changes_ : 0; }
 
-  std::string name_;
-  std::optional<recal::BankSession> session_;         // none: the server has no draft
-  std::unique_ptr<propose::SuffixMemory> suffix_;     // made when it is first needed; not saved
+  BankId id_;
+  std::optional<recal::BankSession> session_;      // none: the server has no draft
+  std::unique_ptr<propose::SuffixMemory> suffix_;  // made when it is first needed; not saved
+  bool frozen_ = false;
+  std::uint64_t changes_ = 0;                         // resets and imports; counts with the commits, which these set back to 0
   std::uint64_t saved_commits_ = 0;                   // how much was learned when it was last saved
   std::uint64_t taken_commits_ = 0;                   // ... when the running snapshot began
   std::chrono::steady_clock::time_point saved_at_{};  // or tried
+  std::uint64_t used_ = 0;                            // orders banks by their last get()
+  std::atomic<int> leases_{0};                        // answers that use it, waiting ones included
 };
 
 struct BanksConfig {
-  std::chrono::seconds save_every{60};  // 0: only at the end
-  std::size_t most = 64;
+  std::chrono::seconds save_every{60};  // 0: only at the end, and when dropped
+  std::size_t most = 64;                // banks open at once; beyond, the one not used longest is written out and dropped
+  std::size_t most_per_tenant = 16;
+  std::size_t most_files = 4'096;  // of banks; beyond, a new bank lives in memory only
+  std::size_t most_files_per_tenant = 256;
   std::uint32_t suffix_tokens = propose::kDefaultMemoryTokens;  // of a memory of answers
+};
+
+// Where banks come from.
+struct BankSource {
+  // Opens the bank in `file`, in memory only where that is empty; none where there is no draft to recalibrate. Called from any thread,
+  // never twice at a time. Fails with kForeign only where the file holds a bank of another pair.
+  std::function<Result<std::optional<recal::BankSession>>(const BankId& id, const std::string& file)> open;
+  // Its file; empty: it lives in memory only. Fails where there can be no such bank.
+  std::function<Result<std::string>(const BankId&)> file;
+  // Whether that file is never written and never removed. Empty: none is so.
+  std::function<bool(const BankId&)> only_read;
+  // The banks that have files, open or not. Empty: none has.
+  std::function<std::vector<BankId>()> stored;
 };
 
 class Banks {
  public:
-  // Opens the bank of a name: kDefaultBank, or one a request gives; none where there is no draft to recalibrate. Called once per
-  // name, from any thread, never twice at a time.
-  using Opener = std::function<Result<std::optional<recal::BankSession>>(const std::string& name)>;
-  // Told of every save that failed, on the thread that made it.
-  using Complaint = std::function<void(const std::string& name, const Status& why)>;
+  // Told of every save that failed and of every bank that lives in memory only for a reason, on the thread that saw it.
+  using Complaint = std::function<void(const BankId& id, const Status& why)>;
 
-  Banks(BanksConfig config, Opener opener, Complaint complaint = {});
+  Banks(BanksConfig config, BankSource source, Complaint complaint = {});
   ~Banks();  // without saving
   Banks(const Banks&) = delete;
   Banks& operator=(const Banks&) = delete;
 
-  // What a mode needs of a name. Fails with kInvalid (the name), kLimit (too many banks, no memory), kUnsupported (no draft), and as the
-  // opener.
-  Result<std::shared_ptr<Bank>> get(const std::string& name, decode::Mode mode = decode::Mode::kDrift);
+  // What a mode needs of a bank; while the pointer or a copy of it lives, the bank stays open. Fails with kInvalid (a name), kLimit (too
+  // many banks in use, no memory), kUnsupported (no draft), and as the source.
+  Result<std::shared_ptr<Bank>> get(const BankId& id, decode::Mode mode = decode::Mode::kDrift);
 
   // Goes on with saving; true while there is more to copy at once. Cost: about a millisecond.
   bool tend(std::chrono::steady_clock::time_point now);
@@ -90,6 +119,19 @@ class Banks {
   Status save_all();
   void publish();
   std::vector<BankState> states() const;
+  bool exists(const BankId& id) const;  // open, or in a file
+  // Every bank with a file; every bank of a tenant, open or not. Cost: as BankSource::stored.
+  std::vector<BankId> stored() const;
+  std::vector<BankId> of_tenant(const std::string& tenant) const;
+
+  // Changes on request. All fail with kNotFound where the bank is not open; get() it first.
+  Status reset(const BankId& id);            // empty again, the memory of answers too
+  Status freeze(const BankId& id, bool on);  // also while it is dropped and opened again
+  Result<bank::StoredBank> copy(const BankId& id);
+  // Fails as Recalibrator::restore; nothing is changed then.
+  Status replace(const BankId& id, const bank::StoredBank& stored);
+  // Drops it and removes its file, open or not. Fails with kBusy while answers use it, kInvalid (only read), kIo.
+  Status remove(const BankId& id);
 
  private:
   struct Writing {  // one bank on its way to its file
@@ -99,20 +141,29 @@ class Banks {
   };
   enum class Work { kNone, kRoom, kFile };
   void work();
-  void make_room();
-  void write_file();
-  Result<std::shared_ptr<Bank>> open(const std::string& name);
+  void make_image();
+  void write_file(Bank& bank);
+  Result<std::shared_ptr<Bank>> open(const BankId& id);
+  Result<std::optional<recal::BankSession>> session(const BankId& id, std::string& memory_only) const;
+  bool has_file(const BankId& id) const;
+  std::string no_room_on_disk(const BankId& id) const;
+  Status make_room(const BankId& id);
+  static std::shared_ptr<Bank> lease(const std::shared_ptr<Bank>& bank);
+  std::shared_ptr<Bank> find(const BankId& id) const;  // leased
   void begin_save(std::chrono::steady_clock::time_point now);
-  void note(const std::string& name, const Status& status);
+  void stop_saving(const Bank& bank);
+  void note(const BankId& id, const Status& status);
 
   const BanksConfig config_;
-  const Opener opener_;
+  const BankSource source_;
   const Complaint complaint_;
 
   mutable std::mutex mutex_;  // of what follows
-  std::map<std::string, std::shared_ptr<Bank>> banks_;
-  std::map<std::string, BankState> states_;
-  std::mutex opening_;  // one bank is opened at a time, and others can be found meanwhile
+  std::map<BankId, std::shared_ptr<Bank>> banks_;
+  std::map<BankId, BankState> states_;
+  std::set<BankId> frozen_;
+  std::uint64_t uses_ = 0;
+  std::mutex opening_;  // one bank is opened or dropped at a time, and others can be found meanwhile
 
   // The saving in progress. The worker owns writing_ and room_ while work_ is not kNone, the decode thread otherwise.
   Writing writing_;

@@ -1,5 +1,6 @@
 #include "server/schedule/fair_queue.hpp"
 
+#include <iterator>
 #include <utility>
 
 namespace drift::server {
@@ -11,17 +12,27 @@ void FairQueue::push(const std::string& tenant, Waiting waiting) {
   ++size_;
 }
 
-std::optional<Waiting> FairQueue::pop() {
+std::optional<Waiting> FairQueue::pop(const std::function<std::size_t(const std::string&)>& in_work) {
   if (turns_.empty()) return std::nullopt;
-  const auto line = lines_.find(turns_.front());
+  auto next = turns_.begin();
+  if (in_work) {
+    std::size_t fewest = in_work(*next);
+    for (auto turn = std::next(next); turn != turns_.end(); ++turn) {
+      const std::size_t has = in_work(*turn);
+      if (has >= fewest) continue;
+      fewest = has;
+      next = turn;
+    }
+  }
+  const auto line = lines_.find(*next);
   Waiting first = std::move(line->second.front());
   line->second.pop_front();
   --size_;
   if (line->second.empty()) {
     lines_.erase(line);
-    turns_.pop_front();
+    turns_.erase(next);
   } else {
-    turns_.splice(turns_.end(), turns_, turns_.begin());
+    turns_.splice(turns_.end(), turns_, next);
   }
   return first;
 }

@@ -1,11 +1,14 @@
-// fair_queue.hpp - answers that wait for a slot: tenants take turns, within a tenant the oldest goes first.
+// fair_queue.hpp - answers that wait for a slot: the tenant with the fewest answers in work goes first, tenants with as many take turns,
+// within a tenant the oldest goes first.
 //
-// So a tenant that asks for a thousand answers delays another tenant's next one by at most one answer per slot.
+// So with T tenants waiting each gets its ceil(slots / T), and slots nobody else wants are lent: a tenant that asks for a thousand
+// answers delays another tenant's next one until one slot is free.
 // Threads: none inside; the scheduler's lock guards it. Cost: O(1), remove_if() O(size).
 #pragma once
 
 #include <cstddef>
 #include <deque>
+#include <functional>
 #include <list>
 #include <memory>
 #include <optional>
@@ -24,8 +27,8 @@ struct Waiting {
 class FairQueue {
  public:
   void push(const std::string& tenant, Waiting waiting);
-  // The oldest of the tenant whose turn it is.
-  std::optional<Waiting> pop();
+  // The oldest of the tenant whose turn it is; `in_work` says how many answers of a tenant have a slot. Cost: one pass over the tenants.
+  std::optional<Waiting> pop(const std::function<std::size_t(const std::string& tenant)>& in_work = {});
   std::size_t size() const { return size_; }
   std::size_t size(const std::string& tenant) const;
 

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <map>
+
 namespace drift::server {
 namespace {
 
@@ -25,6 +28,31 @@ TEST(FairQueue, TenantsTakeTurnsAndTheOldestOfEachGoesFirst) {
   }
   EXPECT_EQ(order, "fsfsff");
   EXPECT_EQ(queue.size(), 96u);
+}
+
+TEST(FairQueue, TheTenantWithTheFewestAnswersInWorkGoesFirst) {
+  // Three tenants wait, eight slots: whoever comes first, each ends up with its share, ceil(8 / 3) at most.
+  FairQueue queue;
+  const auto a = job(20), b = job(20), c = job(20);
+  std::map<std::string, std::size_t> in_work{{"a", 6}};  // it was alone and had borrowed
+  const auto count = [&](const std::string& tenant) { return in_work[tenant]; };
+  for (std::size_t i = 0; i < 20; ++i) queue.push("a", {a, i});
+  for (std::size_t i = 0; i < 20; ++i) queue.push("b", {b, i});
+  for (std::size_t i = 0; i < 20; ++i) queue.push("c", {c, i});
+  for (int free = 0; free < 2; ++free) {
+    const auto next = queue.pop(count);
+    ++in_work[next->job == a ? "a" : next->job == b ? "b" : "c"];
+  }
+  EXPECT_EQ(in_work, (std::map<std::string, std::size_t>{{"a", 6}, {"b", 1}, {"c", 1}}));
+  for (int ended = 0; ended < 40; ++ended) {  // answers of the one that has most end
+    const auto most =
+        std::max_element(in_work.begin(), in_work.end(), [](const auto& x, const auto& y) { return x.second < y.second; });
+    --most->second;
+    const auto next = queue.pop(count);
+    ++in_work[next->job == a ? "a" : next->job == b ? "b" : "c"];
+    if (ended < 6) continue;
+    for (const auto& [tenant, n] : in_work) EXPECT_LE(n, 3u) << tenant;
+  }
 }
 
 TEST(FairQueue, WhatIsRemovedLeavesNoTurnBehind) {

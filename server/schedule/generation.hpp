@@ -34,7 +34,8 @@ struct GenerationConfig {
   int logprobs = -1;           // of each token and so many best; -1: none
   std::shared_ptr<Bank> bank;  // modes that recalibrate or remember
   std::string tenant = "default";
-  bool reuse_prefix = true;  // a slot's KV memory may serve where the tenant's earlier text began alike
+  std::string salt;          // hash of the request's cache_salt; empty: none
+  bool reuse_prefix = true;  // a slot's KV memory may serve where an earlier text of this tenant and salt began alike
 };
 
 // One token of an answer.

@@ -24,7 +24,7 @@ struct Scheduler::Slot {
 
   int id;
   std::unique_ptr<decode::Sequence> sequence;  // null: nothing of it is in the engines
-  std::string tenant;                          // whose text the sequence holds
+  std::string tenant, salt;                    // whose text the sequence holds
   std::size_t held = 0;                        // tokens of that text in the target's KV memory
   std::uint64_t last_used = 0;
 
@@ -35,7 +35,7 @@ struct Scheduler::Slot {
   RngStream choices;
   std::unique_ptr<RuleEdit> edit;  // null: logits stay as they are
   AnswerText text;
-  std::shared_ptr<Bank> bank;  // stays when the answer ends: its text is remembered there when the sequence leaves it
+  std::shared_ptr<Bank> bank;  // where modes remember it stays when the answer ends
   std::size_t cached = 0;
   std::size_t prefilled = 0;
   std::uint64_t tokens = 0;
@@ -46,7 +46,7 @@ struct Scheduler::Slot {
   bool is_free() const { return job == nullptr; }
   // What an answer could go on from: the last prompt token is left out, the first step needs its row.
   std::size_t reusable(const GenerationConfig& wanted) const {
-    if (!sequence || !wanted.reuse_prefix || tenant != wanted.tenant) return 0;
+    if (!sequence || !wanted.reuse_prefix || tenant != wanted.tenant || salt != wanted.salt) return 0;
     return std::min({common_prefix(sequence->tokens(), wanted.prompt), held, wanted.prompt.size() - 1});
   }
   // The answer leaves; its text stays for whoever goes on with it.
@@ -55,6 +55,8 @@ struct Scheduler::Slot {
       held = phase == Phase::kPrefill ? prefilled : sequence->tokens().size() - 1;
       sequence->stop();
     }
+    // A memory of answers is told of the text when the sequence leaves it; whatever else a bank is, it is free now.
+    if (!decode::remembers(config().mode)) bank.reset();
     job.reset();
     phase = Phase::kIdle;
   }
@@ -117,6 +119,65 @@ SchedulerState Scheduler::state() const {
   return state_;
 }
 
+Status Scheduler::between_steps(std::function<Status()> task) {
+  std::future<Status> done;
+  {
+    const std::lock_guard lock(mutex_);
+    if (ended_) return {Code::kBusy, "the server is shutting down"};
+    tasks_.push_back({std::move(task), {}});
+    done = tasks_.back().done.get_future();
+    wake_.notify_all();
+  }
+  return done.get();
+}
+
+Status Scheduler::forget(const std::string& tenant) {
+  {
+    const std::lock_guard lock(mutex_);
+    const bool in_work = std::any_of(slots_.begin(), slots_.end(),
+                                     [&](const auto& slot) { return !slot->is_free() && slot->config().tenant == tenant; });
+    if (in_work || queue_.size(tenant) > 0) return {Code::kBusy, "answers of tenant '" + tenant + "' are waiting or in work"};
+  }
+  for (const auto& slot : slots_) {
+    if (slot->tenant == tenant) empty(*slot);
+  }
+  return Status::ok();
+}
+
+void Scheduler::let_banks_go() {
+  for (const auto& slot : slots_) {
+    if (slot->is_free() && slot->bank) empty(*slot);
+  }
+}
+
+// A slot as at the start. Requires: it is free.
+void Scheduler::empty(Slot& slot) {
+  if (slot.sequence) stepper_.close(*slot.sequence);  // which tells the bank of the text, where that is to remember it
+  slot.sequence.reset();
+  slot.bank.reset();
+  slot.tenant.clear();
+  slot.salt.clear();
+  slot.held = 0;
+}
+
+bool Scheduler::run_tasks() {
+  std::deque<Task> tasks;
+  {
+    const std::lock_guard lock(mutex_);
+    tasks.swap(tasks_);
+  }
+  for (Task& task : tasks) {
+    Status done;
+    try {
+      done = task.what();
+    } catch (const std::exception& error) {  // no memory for a copy, say: no reason to stop decoding
+      done = {Code::kInternal, std::string("it could not be done: ") + error.what()};
+    }
+    task.done.set_value(std::move(done));
+  }
+  return !tasks.empty();
+}
+
 // Whether run() may return: told to stop, or drained and nothing is left.
 bool Scheduler::finished() const {
   const std::lock_guard lock(mutex_);
@@ -129,7 +190,7 @@ void Scheduler::work_until_finished() {
   while (!finished()) {
     if (tick() || banks_busy_) continue;
     std::unique_lock lock(mutex_);
-    wake_.wait_for(lock, kNap, [this] { return queue_.size() > 0 || draining_ || stopping_; });
+    wake_.wait_for(lock, kNap, [this] { return queue_.size() > 0 || !tasks_.empty() || draining_ || stopping_; });
   }
 }
 
@@ -161,17 +222,23 @@ void Scheduler::end_all(const Status& why) {
   for (const auto& slot : slots_) {
     if (!slot->is_free()) fail_answer(*slot, why);
   }
+  {
+    const std::lock_guard lock(mutex_);
+    ended_ = true;
+  }
+  run_tasks();  // those that came before
   publish();
 }
 
 bool Scheduler::tick() {
+  const bool asked = run_tasks();
   drop_cancelled();
   admit();
   const bool fed = prefill_one();
   const bool stepped = step_all();
   save_banks();
   publish();
-  return fed || stepped;
+  return asked || fed || stepped;
 }
 
 // ---- coming and going ----
@@ -202,7 +269,10 @@ void Scheduler::admit() {
     std::optional<Waiting> waiting;
     {
       const std::lock_guard lock(mutex_);
-      waiting = queue_.pop();
+      waiting = queue_.pop([this](const std::string& tenant) {
+        return static_cast<std::size_t>(std::count_if(
+            slots_.begin(), slots_.end(), [&](const auto& s) { return !s->is_free() && s->config().tenant == tenant; }));
+      });
     }
     if (!waiting) return;
     begin_answer(*choose_slot(waiting->job->config(waiting->choice)), *waiting);
@@ -260,6 +330,7 @@ Status Scheduler::begin(Slot& slot) {
     DRIFT_ASSIGN(slot.sequence, stepper_.open(config.prompt, sequence));
   }
   slot.tenant = config.tenant;
+  slot.salt = config.salt;
   slot.phase = Phase::kPrefill;
   return Status::ok();
 }

@@ -3,7 +3,7 @@
 // A slot is a sequence of both engines. One tick of the decode thread: drop what was cancelled, give free slots to waiting answers,
 // feed one chunk of the oldest unfinished prompt, take one step with every answer that is past its prompt. So a long prompt delays
 // the others' next tokens by one chunk, and all of them share one draft pass per depth and one target pass per step.
-// A slot keeps its text when an answer ends: the next one that begins alike (of the same tenant) is prefilled from there.
+// A slot keeps its text when an answer ends: the next one that begins alike (of the same tenant and salt) is prefilled from there.
 // Threads: submit(), drain(), stop() and slots() from anywhere; run() or tick() on one thread, which alone touches the engines,
 // sequences and banks. Requires: engines, text model, banks and observer outlive it.
 #pragma once
@@ -11,6 +11,9 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <deque>
+#include <functional>
+#include <future>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -77,6 +80,14 @@ class Scheduler {
   void stop();
 
   SchedulerState state() const;
+  // Runs a task on the decode thread between two steps and waits for it: the only way to touch banks from outside.
+  // Fails as the task, with kInternal if it throws, and with kBusy once run() has returned. Not from the decode thread itself.
+  Status between_steps(std::function<Status()> task);
+  // Drops what slots hold of a tenant's texts. In a task of between_steps() only. Fails with kBusy while answers of it wait or are in work.
+  Status forget(const std::string& tenant);
+  // Drops the texts of idle slots that a bank is to remember when they are left, so that no bank is kept open by them. In a task of
+  // between_steps() only.
+  void let_banks_go();
   std::size_t vocab() const { return stepper_.vocab(); }
 
   // Turns until drain() or stop() has done its work. Never throws: what breaks decoding itself (memory) fails everything that is
@@ -89,6 +100,7 @@ class Scheduler {
   using Clock = std::chrono::steady_clock;
   struct Slot;
 
+  bool run_tasks();
   void drop_cancelled();
   void admit();
   bool prefill_one();
@@ -106,6 +118,7 @@ class Scheduler {
   TokenInfo describe(const trace::StepEvent& event, std::size_t index) const;
   void take_step(Slot& slot, const trace::StepEvent& event);
   void end_answer(Slot& slot, Finish finish);
+  void empty(Slot& slot);
   void drop_answer(Slot& slot, const Status& why);
   void fail_answer(Slot& slot, const Status& why);
 
@@ -128,7 +141,12 @@ class Scheduler {
   std::condition_variable wake_;
   FairQueue queue_;
   SchedulerState state_;
-  bool draining_ = false, stopping_ = false;
+  bool draining_ = false, stopping_ = false, ended_ = false;
+  struct Task {
+    std::function<Status()> what;
+    std::promise<Status> done;
+  };
+  std::deque<Task> tasks_;
 };
 
 }  // namespace drift::server

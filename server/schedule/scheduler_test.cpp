@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <new>
 #include <thread>
+#include <tuple>
 
 #include "drift/decode/mode_name.hpp"
 #include "server/testing/rig.hpp"
@@ -61,7 +63,7 @@ TEST(Scheduler, MixedAnswersAreThoseOfAnswersAlone) {
     config.mode = decode::kModeNames[static_cast<std::size_t>(i) % decode::kModeNames.size()].mode;
     if (decode::learns(config.mode)) config.mode = decode::Mode::kStatic;  // not served
     config.draft_tokens = 1 + i % 5;
-    config.bank = rig.banks.get(kDefaultBank, config.mode).value();
+    config.bank = rig.banks.get(BankId{}, config.mode).value();
     configs.push_back(config);
     jobs.push_back(rig.submit(config));
     if (i % 2 == 0) rig.scheduler.tick();  // they arrive while others are at work
@@ -78,14 +80,14 @@ TEST(Scheduler, MixedAnswersAreThoseOfAnswersAlone) {
     accepted += answer.ended->metrics.accepted;
   }
   EXPECT_GT(accepted, 0u);
-  EXPECT_GT(rig.banks.get(kDefaultBank).value()->recal()->bank().size(), 0u);
+  EXPECT_GT(rig.banks.get(BankId{}).value()->recal()->bank().size(), 0u);
 }
 
 TEST(Scheduler, AnswersAreRememberedWhenTheirSlotIsUsedAgain) {
   Rig rig(slots(1));
   GenerationConfig config = ask("hello", 40);
   config.mode = Mode::kSuffix;
-  config.bank = rig.banks.get("memory", config.mode).value();
+  config.bank = rig.banks.get({kDefaultTenant, "memory"}, config.mode).value();
   std::uint64_t accepted = 0;
   for (int round = 0; round < 3; ++round) {
     config.prompt[0] = static_cast<Token>(round);  // nothing of the slot's text is reused
@@ -443,6 +445,207 @@ TEST(SchedulerLimits, AFloodOfOneTenantDelaysAnotherByOneAnswer) {
   rig.run_all();
 }
 
+TEST(SchedulerLimits, SlotsAreSharedBetweenTenantsThatWait) {
+  Rig rig(slots(4));
+  GenerationConfig greedy = ask("greedy", 30), late = ask("late", 30);
+  greedy.tenant = "greedy";
+  late.tenant = "late";
+  rig.submit(std::vector<GenerationConfig>(20, greedy));
+  rig.scheduler.tick();
+  EXPECT_EQ(rig.busy(), 4u) << "slots nobody else wants are lent";
+  rig.submit(std::vector<GenerationConfig>(20, late));
+  std::size_t most_late = 0;
+  for (int i = 0; i < 60; ++i) {
+    rig.scheduler.tick();
+    std::size_t of_late = 0, of_greedy = 0;
+    for (const SlotState& slot : rig.scheduler.state().slots) {
+      if (slot.phase == Phase::kIdle) continue;  // an answer ended in this turn; the next one begins in the next
+      ++(slot.tenant == "late" ? of_late : of_greedy);
+    }
+    most_late = std::max(most_late, of_late);
+    if (i > 45) {
+      EXPECT_LE(of_greedy, 2u) << "what was lent has come back";
+    }
+  }
+  EXPECT_EQ(most_late, 2u);
+  rig.run_all();
+}
+
+// ---- tasks between steps ----
+
+TEST(SchedulerTasks, RunOnTheDecodeThreadAndAreWaitedFor) {
+  Rig rig(slots(1));
+  std::thread decoding([&] { EXPECT_TRUE(rig.scheduler.run().is_ok()); });
+  std::thread::id where;
+  EXPECT_EQ(rig.scheduler
+                .between_steps([&] {
+                  where = std::this_thread::get_id();
+                  return Status(Code::kForeign, "as the task said");
+                })
+                .message(),
+            "as the task said");
+  EXPECT_EQ(where, decoding.get_id());
+  EXPECT_EQ(rig.scheduler.between_steps([]() -> Status { throw std::bad_alloc(); }).code(), Code::kInternal);
+  EXPECT_TRUE(rig.scheduler.between_steps([] { return Status::ok(); }).is_ok()) << "decoding goes on";
+  rig.scheduler.drain();
+  decoding.join();
+  EXPECT_EQ(rig.scheduler.between_steps([] { return Status::ok(); }).code(), Code::kBusy);
+}
+
+TEST(SchedulerTasks, ATenantsTextsAreForgotten) {
+  Rig rig(slots(2));
+  GenerationConfig config = ask("something private", 8);
+  config.tenant = "a";
+  config.mode = Mode::kSuffix;
+  config.bank = rig.banks.get({"a", kDefaultBank}, config.mode).value();
+  rig.submit(config);
+  rig.scheduler.tick();
+  EXPECT_EQ(rig.scheduler.forget("a").code(), Code::kBusy);
+  rig.run_all();
+  config.bank.reset();
+  EXPECT_EQ(rig.banks.remove({"a", kDefaultBank}).code(), Code::kBusy) << "the slot still has text to remember there";
+  EXPECT_TRUE(rig.scheduler.forget("a").is_ok());
+  EXPECT_TRUE(rig.banks.remove({"a", kDefaultBank}).is_ok());
+  EXPECT_EQ(rig.toy_target_engine.length(0), -1);
+  config.mode = Mode::kOff;
+  const auto again = rig.submit(config);
+  rig.run_all();
+  EXPECT_EQ(fetch(*again)[0].ended->cached_tokens, 0u);
+}
+
+TEST(SchedulerTasks, IdleSlotsLetBanksGoAndTheTextIsRemembered) {
+  Rig rig(slots(2));
+  GenerationConfig config = ask("something long enough to remember", 40);
+  config.mode = Mode::kSuffix;
+  config.bank = rig.banks.get(BankId{}, config.mode).value();
+  const auto bank = config.bank;
+  rig.submit(config);
+  rig.run_all();
+  config.bank.reset();
+  EXPECT_EQ(bank->suffix()->tokens(), 0u);
+  rig.scheduler.let_banks_go();
+  EXPECT_GT(bank->suffix()->tokens(), 40u);
+}
+
+// Isolation: what tenant A is proposed, learns and gets is bit for bit what it is alone, whatever B does in the same batch.
+TEST(SchedulerTenants, AMixedWithBIsAAlone) {
+  struct Seen final : Observer {
+    void stepped(std::span<const trace::StepEvent> events, std::span<const std::string* const> tenants) override {
+      for (std::size_t i = 0; i < events.size(); ++i) {
+        if (*tenants[i] != "a") continue;
+        for (const trace::ProposedToken& p : events[i].proposed)
+          proposed.push_back({p.token, p.accepted, p.from_bank, p.gain, p.similarity});
+      }
+    }
+    std::vector<std::tuple<Token, bool, bool, float, float>> proposed;
+  };
+  const auto run = [](bool with_b) {
+    Seen seen;
+    Rig rig(slots(4), 4'096, &seen);
+    std::vector<std::string> texts;
+    for (int i = 0; i < 6; ++i) {
+      // One answer of A at a time, so that its bank learns in one order; B floods the other slots with texts that begin alike.
+      GenerationConfig a = sampled("tenant a asks " + std::to_string(i % 2), static_cast<std::uint64_t>(i), 60);
+      a.tenant = "a";
+      a.mode = Mode::kDrift;
+      a.bank = rig.banks.get({"a", kDefaultBank}).value();
+      if (with_b) {
+        GenerationConfig b = sampled("tenant a asks " + std::to_string(i % 2), static_cast<std::uint64_t>(100 + i), 200);
+        b.tenant = "b";
+        b.mode = i % 2 == 0 ? Mode::kDrift : Mode::kDriftSuffix;
+        b.bank = rig.banks.get({"b", kDefaultBank}, b.mode).value();
+        rig.submit(std::vector<GenerationConfig>(3, b));
+      }
+      const auto job = rig.submit(a);
+      Answer answer;
+      while (!answer.ended) {
+        rig.scheduler.tick();
+        const Answer more = fetch(*job)[0];
+        answer.text += more.text;
+        answer.ended = more.ended;
+      }
+      texts.push_back(answer.text);
+    }
+    const bank::StoredBank bank = rig.banks.get({"a", kDefaultBank}).value()->recal()->save({});
+    return std::tuple(texts, seen.proposed, bank.image.keys, bank.image.values, bank.image.last_used, bank.extras);
+  };
+  const auto alone_a = run(false), mixed = run(true);
+  EXPECT_EQ(std::get<0>(alone_a), std::get<0>(mixed));
+  EXPECT_EQ(std::get<1>(alone_a), std::get<1>(mixed));
+  EXPECT_TRUE(alone_a == mixed) << "the bank differs";
+  EXPECT_GT(std::get<1>(alone_a).size(), 200u);
+  EXPECT_GT(std::get<2>(alone_a).size(), 0u);
+}
+
+// What B taught is never proposed to A: with A's own bank its proposals are those of a server on which B never was. With B's bank
+// they are not, so this can be seen.
+TEST(SchedulerTenants, WhatOneTaughtIsNotProposedToAnother) {
+  struct Seen final : Observer {
+    void stepped(std::span<const trace::StepEvent> events, std::span<const std::string* const> tenants) override {
+      for (std::size_t i = 0; i < events.size(); ++i) {
+        if (*tenants[i] != "a") continue;
+        for (const trace::ProposedToken& p : events[i].proposed) {
+          proposed.push_back(p.token);
+          from_bank += p.from_bank ? 1 : 0;
+        }
+      }
+    }
+    std::vector<Token> proposed;
+    int from_bank = 0;
+  };
+  const auto run = [](Mode mode, bool b_teaches, const BankId& bank_of_a, bool frozen) {
+    Seen seen;
+    Rig rig(slots(2), 4'096, &seen);
+    GenerationConfig config = sampled("a canary of b", 0, 200);
+    config.mode = mode;
+    for (std::uint64_t i = 0; i < 6 && b_teaches; ++i) {
+      config.seed = i;
+      config.tenant = "b";
+      config.bank = rig.banks.get({"b", kDefaultBank}, mode).value();
+      rig.submit(config);
+      rig.run_all();
+    }
+    config.tenant = "a";
+    config.bank = rig.banks.get(bank_of_a, mode).value();
+    if (frozen) {
+      EXPECT_TRUE(rig.banks.freeze(bank_of_a, true).is_ok());
+    }
+    for (std::uint64_t i = 0; i < 3; ++i) {
+      config.seed = i;
+      rig.submit(config);
+      rig.run_all();
+    }
+    return std::pair(seen.proposed, seen.from_bank);
+  };
+  const BankId own{"a", kDefaultBank}, others{"b", kDefaultBank};
+  for (const Mode mode : {Mode::kDrift, Mode::kSuffix, Mode::kDriftSuffix}) {
+    const auto alone_a = run(mode, false, own, false);
+    EXPECT_EQ(run(mode, true, own, false), alone_a) << decode::mode_name(mode);
+    EXPECT_NE(run(mode, true, others, false).first, alone_a.first) << decode::mode_name(mode);
+  }
+  EXPECT_EQ(run(Mode::kDrift, true, own, true).second, 0) << "an empty bank that learns nothing proposes nothing";
+  EXPECT_GT(run(Mode::kDrift, true, others, true).second, 0);
+}
+
+TEST(SchedulerTenants, ATextIsGoneOnWithByItsOwnTenantAndSaltOnly) {
+  Rig rig(slots(1));
+  const auto cached = [&](const std::string& tenant, const std::string& salt) {
+    GenerationConfig config = ask("the same prompt", 4);
+    config.tenant = tenant;
+    config.salt = salt;
+    const auto job = rig.submit(config);
+    rig.run_all();
+    return fetch(*job)[0].ended->cached_tokens;
+  };
+  EXPECT_EQ(cached("a", ""), 0u);
+  EXPECT_GT(cached("a", ""), 0u);
+  EXPECT_EQ(cached("a", "1"), 0u);
+  EXPECT_GT(cached("a", "1"), 0u);
+  EXPECT_EQ(cached("a", "2"), 0u);
+  EXPECT_EQ(cached("b", "2"), 0u);
+  EXPECT_EQ(cached("b", ""), 0u);
+}
+
 // ---- failures ----
 
 TEST(SchedulerFailure, AFailedStepFailsItsBatchAndTheServerGoesOn) {
@@ -482,7 +685,7 @@ TEST(SchedulerFailure, AnyCallMayFailAndEverySlotComesBack) {
     rig.target.fault = rig.draft.fault = fault;
     GenerationConfig config = ask("some prompt", 12);
     config.mode = Mode::kDrift;
-    config.bank = rig.banks.get(kDefaultBank).value();
+    config.bank = rig.banks.get(BankId{}).value();
     const auto one = rig.submit(config), two = rig.submit(ask("plain", 6));
     rig.run_all();
     for (const auto& job : {one, two}) {
@@ -557,7 +760,7 @@ TEST(SchedulerEnd, ManyThreadsMayAskWhileItRuns) {
       for (int i = 0; i < 5; ++i) {
         GenerationConfig config = sampled("client " + std::to_string(c), static_cast<std::uint64_t>(i), 10);
         config.mode = Mode::kDrift;
-        config.bank = rig.banks.get(c % 2 == 0 ? "even" : "odd").value();
+        config.bank = rig.banks.get({kDefaultTenant, c % 2 == 0 ? "even" : "odd"}).value();
         auto job = std::make_shared<Job>(std::vector<GenerationConfig>{config});
         if (!rig.scheduler.submit(job).is_ok()) continue;
         if (c == 5) {

@@ -51,9 +51,25 @@ inline recal::RecalConfig toy_recal() {
   return config;
 }
 
-inline Result<std::optional<recal::BankSession>> toy_opener(const std::string& /*name*/) {
-  DRIFT_ASSIGN(auto session, recal::BankSession::open("", false, toy_recal(), {}));
-  return std::optional(std::move(session));
+inline recal::BankOwner toy_owner() {
+  recal::BankOwner owner;
+  owner.fingerprint.target_hash.assign(32, 'a');
+  owner.fingerprint.draft_hash.assign(32, 'b');
+  owner.fingerprint.vocab = kToyVocab;
+  owner.fingerprint.hidden_width = 8;
+  owner.target_name = "target";
+  owner.draft_name = "draft";
+  return owner;
+}
+
+inline BankSource toy_source() {
+  BankSource source;
+  source.open = [](const BankId& /*id*/, const std::string& /*file*/) -> Result<std::optional<recal::BankSession>> {
+    DRIFT_ASSIGN(auto session, recal::BankSession::open("", false, toy_recal(), toy_owner()));
+    return std::optional(std::move(session));
+  };
+  source.file = [](const BankId& /*id*/) -> Result<std::string> { return std::string(); };
+  return source;
 }
 
 inline GenerationConfig ask(const std::string& prompt, std::int64_t max_tokens = 16) {
@@ -115,7 +131,7 @@ struct Rig {
         toy_draft_engine(toy_draft(toy_target(context))),
         target(toy_target_engine),
         draft(toy_draft_engine),
-        banks({}, toy_opener),
+        banks({}, toy_source()),
         scheduler(target, &draft, text, &banks, config, observer) {}
 
   std::shared_ptr<Job> submit(GenerationConfig config) { return submit(std::vector<GenerationConfig>{std::move(config)}); }

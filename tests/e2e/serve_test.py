@@ -81,6 +81,16 @@ class Server:
         assert got == status, (got, text)
         return json.loads(text)
 
+    def bytes(self, path):
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
+        try:
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            assert answer.status == 200, answer.status
+            return answer.read()
+        finally:
+            connection.close()
+
     def end(self, number=signal.SIGTERM, timeout=60):
         self.process.send_signal(number)
         code = self.process.wait(timeout)
@@ -382,6 +392,84 @@ class Lives(ProgramTest):
         self.assertNotIn("secret-key", server.log())
         self.assertNotIn("do not log me", server.log())
         self.assertEqual(server.end(signal.SIGINT), 0)
+
+    def test_tenants(self):
+        keys = self.path("keys", "boss\nka law\nkb med\n")
+        os.mkdir(self.path("banks"))
+        server = self.start("--api-key-file", keys, "--bank-dir", self.path("banks"))
+        server.wait_for("ready")
+
+        def call(method, path, key, body=None, status=200):
+            return server.json(method, path, body, status=status, headers={"Authorization": f"Bearer {key}"})
+
+        call("POST", "/v1/chat/completions", "ka", chat("What is a contract?", max_tokens=24))
+        call("POST", "/v1/chat/completions", "kb", chat("What is a fever?", max_tokens=24))
+        self.assertEqual([b["tenant"] for b in call("GET", "/v1/drift/banks", "ka")["data"]], ["law"])
+        self.assertEqual(len(call("GET", "/v1/drift/banks", "boss")["data"]), 3)
+        call("DELETE", "/v1/drift/tenants/med", "ka", status=403)
+        self.assertEqual(call("DELETE", "/v1/drift/tenants/med", "boss")["banks"], 1)
+        self.assertEqual(os.listdir(self.path("banks/tenants")), ["law"])
+        call("POST", "/v1/chat/completions", "ka", chat("What is a contract?", max_tokens=8, cache_salt="case 12"))
+        part = next(b["name"] for b in call("GET", "/v1/drift/banks", "ka")["data"] if b["name"] != "default")
+        self.assertRegex(part, "^default~[0-9a-f]{32}$")
+        self.assertEqual(server.end(), 0)
+        self.assertEqual(sorted(os.listdir(self.path("banks/tenants/law"))), ["default.bank", part + ".bank"])
+        self.worked("bank", "verify", self.path("banks/tenants/law/default.bank"))
+
+    def test_a_bank_goes_out_when_others_need_the_room_and_comes_back(self):
+        os.mkdir(self.path("banks"))
+        server = self.start("--bank-dir", self.path("banks"), "--banks-per-tenant", "2")
+        server.wait_for("ready")
+
+        def ask(bank):
+            server.json("POST", "/v1/completions", complete("The sea is", max_tokens=24, drift={"bank": bank}))
+            return {b["name"]: b for b in server.json("GET", "/v1/drift/banks")["data"]}
+
+        entries = ask("a")["a"]["entries"]
+        self.assertGreater(entries, 0)
+        self.assertEqual({n for n, b in ask("b").items() if b["open"]}, {"a", "b"})
+        banks = ask("c")
+        self.assertEqual({n for n, b in banks.items() if b["open"]}, {"b", "c"})
+        self.assertIn("a", banks, "its file is listed")
+        self.assertGreaterEqual(ask("a")["a"]["entries"], entries)
+        self.assertEqual(server.end(), 0)
+
+    def test_a_bank_of_another_pair_is_named_and_left_alone(self):
+        target, draft = program.pair()
+        if target == model():
+            self.skipTest("there is no other pair than SmolLM2")
+        bank = self.path("others.bank")
+        self.worked("run", "-m", target, "-md", draft, "-t", "1", "-p", "Hello", "-n", "8", "--bank", bank)
+        before = program.read(bank)
+        server = self.start("--bank", bank)
+        server.wait_for("ready")
+        self.assertIn("others.bank", server.wait_for("a bank is not saved")["why"])
+        server.json("POST", "/v1/completions", complete("Law", max_tokens=20))
+        shown = server.json("GET", "/v1/drift/banks")["data"][0]
+        self.assertGreater(shown["entries"], 0)
+        self.assertFalse(shown["file"])
+        self.assertIn("another pair", shown["memory_only"])
+        self.assertEqual(server.end(), 0)
+        self.assertEqual(program.read(bank), before)
+
+    def test_killed_under_load(self):
+        bank = self.path("x.bank")
+        server = self.start("--bank", bank, "--bank-save-interval", "1")
+        server.wait_for("ready")
+        threading.Thread(target=self.swallow, args=(server,), daemon=True).start()
+        deadline = time.monotonic() + 60
+        while server.json("GET", "/v1/drift/banks")["data"][0]["saves"] < 2:
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.05)
+        server.process.kill()
+        server.process.wait()
+        self.worked("bank", "verify", bank)
+        snapshot = program.read(bank)
+        again = self.start("--bank", bank)
+        again.wait_for("ready")
+        self.assertGreater(again.json("GET", "/v1/drift/banks")["data"][0]["entries"], 0)
+        self.assertEqual(again.bytes("/v1/drift/banks/default/export"), snapshot, "what was loaded is what was saved")
+        self.assertEqual(again.end(), 0)
 
     def test_plain_without_a_draft(self):
         gguf = target()
