@@ -30,6 +30,31 @@ Json bytes_json(const std::string& bytes) {
   return out;
 }
 
+const char* origin_word(trace::Origin origin) {
+  switch (origin) {
+    case trace::Origin::kTarget: return "target";
+    case trace::Origin::kAccepted: return "accepted";
+    case trace::Origin::kAcceptedBank: return "accepted_bank";
+  }
+  return "?";
+}
+
+// Where each token came from: {"tokens": [...]}. With the bytes, for a token may be a part of a character.
+Json origins_json(const std::vector<TokenInfo>& tokens) {
+  const auto one = [](Token token, const std::string& bytes) {
+    return Json{{"id", token}, {"token", bytes}, {"bytes", bytes_json(bytes)}};
+  };
+  Json list = Json::array();
+  for (const TokenInfo& token : tokens) {
+    Json entry = one(token.token, token.bytes);
+    entry["origin"] = origin_word(token.origin);
+    entry["rejected"] = Json::array();
+    for (const TokenInfo::Candidate& proposed : token.rejected) entry["rejected"].push_back(one(proposed.token, proposed.bytes));
+    list.push_back(std::move(entry));
+  }
+  return {{"tokens", std::move(list)}};
+}
+
 // A chat's shape, llama-server's too.
 Json content_json(const std::vector<TokenInfo>& tokens, bool with_ids) {
   const auto one = [&](Token token, const std::string& bytes, float logprob) {
@@ -170,6 +195,7 @@ Json AnswerBody::choice_json(std::size_t index) const {
   std::size_t offset = 0;
   out["logprobs"] = logprobs_json(choice.tokens, offset);
   out["finish_reason"] = finish_reason(choice.ended->finish);
+  if (request_.origins) out["drift"] = origins_json(choice.tokens);
   return out;
 }
 
@@ -214,6 +240,7 @@ Json AnswerBody::llama_json(std::size_t index, const std::string& content, const
               {"timings", timings_json(ended)},
               {"metrics", metrics_json(ended)}};
   if (request_.logprobs >= 0 && !tokens.empty()) out["completion_probabilities"] = content_json(tokens, true);
+  if (request_.origins) out["drift"] = origins_json(tokens);
   return out;
 }
 
@@ -288,12 +315,15 @@ std::string AnswerStream::delta_chunk(std::size_t index, const Delta& delta) {
                 {"stop", false},
                 {"tokens_predicted", sent_tokens_[index]}};
     if (request_.logprobs >= 0) out["completion_probabilities"] = content_json(delta.tokens, true);
+    if (request_.origins) out["drift"] = origins_json(delta.tokens);
     return sse(out);
   }
   Json logprobs = body_.logprobs_json(delta.tokens, offsets_[index]);
-  if (delta.text.empty() && logprobs.is_null()) return {};  // tokens without text say nothing here
-  return sse(choice_chunk(index, request_.route == Route::kChat ? Json{{"content", delta.text}} : Json(delta.text),
-                          std::move(logprobs), nullptr));
+  if (delta.text.empty() && logprobs.is_null() && !request_.origins) return {};  // tokens without text say nothing here
+  Json out = choice_chunk(index, request_.route == Route::kChat ? Json{{"content", delta.text}} : Json(delta.text),
+                          std::move(logprobs), nullptr);
+  if (request_.origins) out["choices"][0]["drift"] = origins_json(delta.tokens);
+  return sse(out);
 }
 
 std::string AnswerStream::end_chunk(std::size_t index) {

@@ -262,6 +262,46 @@ TEST(Stream, LlamaServersEndsWithStopTrue) {
   EXPECT_EQ(got[1]["content"], "");
 }
 
+TEST(Stream, OriginsComeWhereAskedForAndNowhereElse) {
+  TokenInfo kept, own;
+  kept.token = 7;
+  kept.bytes = "\xC3";  // half a character
+  kept.origin = trace::Origin::kAcceptedBank;
+  own.token = 8;
+  own.bytes = "\xA4";
+  own.rejected = {{5, 0.0f, "no"}, {6, 0.0f, "pe"}};
+  const Json expected = Json::parse(R"({"tokens": [
+    {"id": 7, "token": "\ufffd", "bytes": [195], "origin": "accepted_bank", "rejected": []},
+    {"id": 8, "token": "\ufffd", "bytes": [164], "origin": "target",
+     "rejected": [{"id": 5, "token": "no", "bytes": [110, 111]}, {"id": 6, "token": "pe", "bytes": [112, 101]}]}]})");
+  for (const Route route : {Route::kChat, Route::kCompletions, Route::kLlama}) {
+    for (const bool asked : {true, false}) {
+      GenerateRequest r = request(route, true);
+      r.origins = asked;
+      AnswerStream stream(r, head(), 1);
+      const Json chunk = events(stream.event({0, Delta{"\xC3\xA4", {kept, own}}}), false)[0];
+      const Json& place = route == Route::kLlama ? chunk : chunk["choices"][0];
+      ASSERT_EQ(place.contains("drift"), asked);
+      if (asked) {
+        EXPECT_EQ(place["drift"], expected);
+      }
+      AnswerBody body(r, head(), 1);
+      body.add({0, Delta{"\xC3\xA4", {kept, own}}});
+      body.add({0, ended()});
+      const Json whole = Json::parse(dump(body.json())), of_whole = route == Route::kLlama ? whole : whole["choices"][0];
+      ASSERT_EQ(of_whole.contains("drift"), asked);
+      if (asked) {
+        EXPECT_EQ(of_whole["drift"], expected);
+      }
+    }
+  }
+  // A token that adds no text is told of too.
+  GenerateRequest r = request(Route::kCompletions, true);
+  r.origins = true;
+  AnswerStream stream(r, head(), 1);
+  EXPECT_EQ(events(stream.event({0, Delta{"", {own}}}), false)[0]["choices"][0]["drift"]["tokens"].size(), 1u);
+}
+
 TEST(Stream, TextIsEscapedOnOneLine) {
   const GenerateRequest r = request(Route::kChat, true);
   AnswerStream stream(r, head(), 1);

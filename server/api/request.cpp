@@ -315,6 +315,7 @@ void read_drafting(const Fields& fields, const Defaults& defaults, GenerateReque
     std::string mode;
     drift->text("mode", kNameBytesMax, mode);
     drift->text("bank", kNameBytesMax, out.bank);
+    drift->boolean("origins", out.origins);
     const auto named = decode::find_mode(mode);
     if (named && !decode::learns(*named)) {  // a draft that learns is a thing to compare with, not to serve
       out.mode = *named;

@@ -203,6 +203,9 @@ TEST(Request, DraftingPerRequest) {
   EXPECT_EQ(good(kC, with(R"("drift": {"mode": "off"})")).mode, Mode::kOff);
   EXPECT_EQ(good(kC, with(R"("drift": {"mode": "static"})")).mode, Mode::kStatic);
   EXPECT_EQ(good(kC, with(R"("drift": {"mode": "drift", "bank": "law"})")).bank, "law");
+  EXPECT_FALSE(good(kC, with(R"("drift": {"mode": "drift"})")).origins);
+  EXPECT_TRUE(good(kC, with(R"("drift": {"origins": true})")).origins);
+  EXPECT_EQ(bad(kC, with(R"("drift": {"origins": 1})")).param, "drift.origins");
   EXPECT_EQ(good(kC, with(R"("speculative.n_max": 0)")).mode, Mode::kOff);
   EXPECT_EQ(good(kC, with(R"("speculative.type": "none")")).mode, Mode::kOff);
   EXPECT_EQ(good(kC, with(R"("speculative.type": "draft-simple")")).mode, Mode::kStatic);

@@ -93,8 +93,8 @@ struct HttpServer::Impl {
   }
 
   using Handler = std::function<void(const HttpRequest&, HttpResponse&, Exchange)>;
-  // Whether a request needs the models, whether it may come without a key, whether any key will do.
-  enum Needs : unsigned { kNothing = 0, kKey = 1, kModels = 2, kOperator = 4 };
+  // Whether a request needs the models, whether it may come without a key, whether any key will do, and whether it comes every second.
+  enum Needs : unsigned { kNothing = 0, kKey = 1, kModels = 2, kOperator = 4, kPolled = 8 };
 
   void set_up();
   void add_routes();
@@ -219,7 +219,7 @@ void HttpServer::Impl::serve(const std::string& name, unsigned needs, const Hand
   }
   const auto took = Clock::now() - from;
   metrics.request(name, response.status, took);
-  if ((needs & kModels) == 0 && response.status < 400) return;  // health checks would fill the log
+  if (((needs & kModels) == 0 || (needs & kPolled) != 0) && response.status < 400) return;  // they would fill the log
   log.info("request", {{"id", id},
                        {"route", name},
                        {"status", response.status},
@@ -285,8 +285,7 @@ void HttpServer::Impl::add_routes() {
       [](const HttpRequest&, HttpResponse& response, const Exchange& exchange) { show_props(response, exchange); });
   get("/slots", "/slots", kKey | kModels,
       [](const HttpRequest&, HttpResponse& response, const Exchange& exchange) { show_slots(response, exchange); });
-  get("/v1/drift/state", "/v1/drift/state", kKey | kModels,
-      [](const HttpRequest&, HttpResponse& response, const Exchange& exchange) { show_state(response, exchange); });
+  get("/v1/drift/state", "/v1/drift/state", kKey | kModels | kPolled, show_state);
   const unsigned to_change = kKey | kModels | kOperator;
   get("/v1/drift/banks", "/v1/drift/banks", kKey | kModels, list_banks);
   const std::string bank = "/v1/drift/banks/([^/]+)", shown = "/v1/drift/banks/{name}";

@@ -96,12 +96,14 @@ ServerMetrics::ServerMetrics(MetricsConfig config)
 
 ServerMetrics::~ServerMetrics() = default;
 
-void ServerMetrics::prefilled(std::size_t tokens, std::chrono::nanoseconds time) {
+void ServerMetrics::prefilled(int slot, std::size_t tokens, std::chrono::nanoseconds time) {
+  history_.prefilled(slot, time);
   prompt_tokens_.Increment(static_cast<double>(tokens));
   prompt_seconds_.Increment(seconds(time.count()));
 }
 
-void ServerMetrics::stepped(std::span<const trace::StepEvent> events, std::span<const std::string* const> tenants) {
+void ServerMetrics::stepped(std::span<const trace::StepEvent> events, std::span<const StepOwner> owners) {
+  history_.stepped(events, owners);
   steps_.Increment();
   step_answers_.Increment(static_cast<double>(events.size()));
   // Model passes are the batch's and stand in every event; the rest is each answer's own.
@@ -125,7 +127,7 @@ void ServerMetrics::stepped(std::span<const trace::StepEvent> events, std::span<
       if (place == nullptr) place = &accepted_at_.Add({{"position", std::to_string(i)}});
       place->Increment();
     }
-    look_for_shift(*tenants[e], event);
+    look_for_shift(*owners[e].tenant, event);
   }
 }
 
@@ -145,6 +147,7 @@ void ServerMetrics::look_for_shift(const std::string& tenant, const trace::StepE
     before = detector.long_rate();
   }
   shifts_.Add({{"tenant", label}}).Increment();
+  history_.shifted(label, now, before);
   if (config_.on_shift) config_.on_shift(label, now, before);
 }
 

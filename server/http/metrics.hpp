@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "server/schedule/history.hpp"
 #include "server/schedule/scheduler.hpp"
 #include "server/schedule/shift.hpp"
 
@@ -45,8 +46,8 @@ class ServerMetrics final : public Observer {
   explicit ServerMetrics(MetricsConfig config);
   ~ServerMetrics() override;
 
-  void prefilled(std::size_t tokens, std::chrono::nanoseconds time) override;
-  void stepped(std::span<const trace::StepEvent> events, std::span<const std::string* const> tenants) override;
+  void prefilled(int slot, std::size_t tokens, std::chrono::nanoseconds time) override;
+  void stepped(std::span<const trace::StepEvent> events, std::span<const StepOwner> owners) override;
   void ended(const GenerationConfig& config, const Ended& ended) override;
   void dropped(const GenerationConfig& config, const Status& why) override;
 
@@ -54,6 +55,7 @@ class ServerMetrics final : public Observer {
   void request(const std::string& route, int status, std::chrono::nanoseconds time);
   // The text of /metrics. `state` and `banks` become gauges.
   std::string text(const SchedulerState& state, const std::vector<BankState>& banks);
+  const History& history() const { return history_; }  // the same events by time
 
  private:
   using Counter = prometheus::Counter;
@@ -81,6 +83,7 @@ class ServerMetrics final : public Observer {
   std::mutex gauges_mutex_;
   std::vector<std::pair<prometheus::Family<prometheus::Gauge>*, prometheus::Gauge*>> shown_;
   std::atomic<std::uint64_t> longest_{0};
+  History history_;
 };
 
 }  // namespace drift::server

@@ -38,7 +38,7 @@ void list_models(HttpResponse& response, const Exchange& exchange);
 void show_model(const std::string& id, HttpResponse& response, const Exchange& exchange);
 void show_props(HttpResponse& response, const Exchange& exchange);
 void show_slots(HttpResponse& response, const Exchange& exchange);
-void show_state(HttpResponse& response, const Exchange& exchange);
+void show_state(const HttpRequest& request, HttpResponse& response, const Exchange& exchange);
 void show_version(HttpResponse& response);
 void tokenize(const HttpRequest& request, HttpResponse& response, const Exchange& exchange);
 void detokenize(const HttpRequest& request, HttpResponse& response, const Exchange& exchange);
@@ -54,6 +54,9 @@ void remove_bank(const HttpRequest& request, HttpResponse& response, const Excha
 void remove_tenant(const HttpRequest& request, HttpResponse& response, const Exchange& exchange);
 api::Json banks_json(const Exchange& exchange);  // of everything the key may see
 
+// ---- routes_history.cpp ----
+// By time; `range` is "recent" or "whole".
+api::Json history_json(const History& history, History::Range range);
 // A build, and how much the tenant's banks have learned: answers with one fingerprint came of one state.
 std::string fingerprint(const Service& service, const std::string& tenant);
 

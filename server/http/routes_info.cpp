@@ -140,18 +140,28 @@ void show_slots(HttpResponse& response, const Exchange& exchange) {
   send(response, out);
 }
 
-void show_state(HttpResponse& response, const Exchange& exchange) {
+void show_state(const HttpRequest& request, HttpResponse& response, const Exchange& exchange) {
   const Service& service = *exchange.service;
+  const std::string range = request.get_param_value("history");
+  if (!range.empty() && range != "recent" && range != "whole")
+    return send(response, api::bad_field("history", fmt::format("is '{}'; it must be recent or whole", range.substr(0, 40))));
   const SchedulerState state = service.scheduler.state();
   Json slots = Json::array();
   for (const SlotState& slot : state.slots) slots.push_back(slot_json(exchange, slot));
-  send(response, {{"version", build()},
-                  {"model", service.defaults.model},
-                  {"mode", decode::mode_name(service.defaults.mode)},
-                  {"draining", state.draining},
-                  {"waiting", state.waiting},
-                  {"slots", slots},
-                  {"banks", banks_json(exchange)}});
+  Json out = {{"version", build()},
+              {"model", service.defaults.model},
+              {"mode", decode::mode_name(service.defaults.mode)},
+              {"draft", service.defaults.has_draft},
+              {"draft_tokens", service.defaults.draft_tokens},
+              {"chat_template", service.text.has_chat_template()},
+              {"draining", state.draining},
+              {"waiting", state.waiting},
+              {"slots", slots},
+              {"banks", banks_json(exchange)}};
+  if (!range.empty())
+    out["history"] =
+        history_json(exchange.metrics.history(), range == "whole" ? History::Range::kWhole : History::Range::kRecent);
+  send(response, out);
 }
 
 void tokenize(const HttpRequest& request, HttpResponse& response, const Exchange& exchange) {

@@ -119,6 +119,7 @@ std::variant<std::vector<GenerationConfig>, Problem> prepare(api::GenerateReques
       config.tenant = tenant;
       config.salt = salt;
       config.reuse_prefix = request.cache_prompt;
+      config.origins = request.origins;
       out.push_back(std::move(config));
     }
   }

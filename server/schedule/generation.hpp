@@ -36,6 +36,15 @@ struct GenerationConfig {
   std::string tenant = "default";
   std::string salt;          // hash of the request's cache_salt; empty: none
   bool reuse_prefix = true;  // a slot's KV memory may serve where an earlier text of this tenant and salt began alike
+  bool origins = false;      // tokens come with the proposals that were rejected in their place
+};
+
+// Whose a step's event is.
+struct StepOwner {
+  const std::string* tenant = nullptr;
+  const Bank* bank = nullptr;  // null: the mode needs none
+  decode::Mode mode = decode::Mode::kOff;
+  int slot = 0;
 };
 
 // One token of an answer.
@@ -47,9 +56,10 @@ struct TokenInfo {
   };
   Token token = kNoToken;
   trace::Origin origin = trace::Origin::kTarget;
-  std::string bytes;           // what it adds to the text
-  float logprob = 0.0f;        // the target's, where asked for
-  std::vector<Candidate> top;  // ... and of the most likely ones, best first
+  std::string bytes;                // what it adds to the text
+  float logprob = 0.0f;             // the target's, where asked for
+  std::vector<Candidate> top;       // ... and of the most likely ones, best first
+  std::vector<Candidate> rejected;  // where origins are asked for: proposals from this place on that did not stand; no logprobs
 };
 
 // What one step added to an answer: whole characters, nothing that may still become a stop string. Tokens come with the text they

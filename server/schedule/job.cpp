@@ -12,7 +12,7 @@ std::size_t bytes_of(const Job::Event& event) {
   if (delta == nullptr) return kOverhead;
   std::size_t bytes = kOverhead + delta->text.size();
   for (const TokenInfo& token : delta->tokens)
-    bytes += sizeof(TokenInfo) + token.bytes.size() + token.top.size() * sizeof(TokenInfo::Candidate);
+    bytes += sizeof(TokenInfo) + token.bytes.size() + (token.top.size() + token.rejected.size()) * sizeof(TokenInfo::Candidate);
   return bytes;
 }
 

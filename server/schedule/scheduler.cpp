@@ -375,7 +375,8 @@ bool Scheduler::prefill_one() {
     return true;
   }
   slot.prefilled = std::min(all, before + chunk);
-  observer_->prefilled(slot.prefilled - before + (done ? 1 : 0), Clock::now() - from);  // the last one goes with the first step
+  const std::size_t tokens = slot.prefilled - before + (done ? 1 : 0);  // the last one goes with the first step
+  observer_->prefilled(slot.id, tokens, Clock::now() - from);
   if (done) {
     slot.phase = Phase::kDecode;
     slot.decoding = Clock::now();
@@ -386,12 +387,13 @@ bool Scheduler::prefill_one() {
 bool Scheduler::step_all() {
   batch_.clear();
   batch_slots_.clear();
-  batch_tenants_.clear();
+  batch_owners_.clear();
   for (const auto& slot : slots_) {
     if (slot->phase != Phase::kDecode) continue;
     batch_.push_back(slot->sequence.get());
     batch_slots_.push_back(slot.get());
-    batch_tenants_.push_back(&slot->tenant);
+    const GenerationConfig& config = slot->config();
+    batch_owners_.push_back({&slot->tenant, config.bank.get(), config.mode, slot->id});
   }
   if (batch_.empty()) return false;
   const Status stepped = stepper_.step(batch_, events_);
@@ -399,16 +401,21 @@ bool Scheduler::step_all() {
     for (Slot* slot : batch_slots_) fail_answer(*slot, stepped);
     return true;
   }
-  observer_->stepped(events_, batch_tenants_);
+  observer_->stepped(events_, batch_owners_);
   for (std::size_t i = 0; i < batch_slots_.size(); ++i) take_step(*batch_slots_[i], events_[i]);
   return true;
 }
 
-TokenInfo Scheduler::describe(const trace::StepEvent& event, std::size_t index) const {
+TokenInfo Scheduler::describe(const trace::StepEvent& event, std::size_t index, bool with_rejected) const {
   TokenInfo out;
   out.token = event.emitted[index].token;
   out.origin = event.emitted[index].origin;
   out.bytes = text_.piece(out.token);
+  // Proposals that stood are emitted in their places, so the target's own token stands where the first one fell.
+  if (with_rejected && out.origin == trace::Origin::kTarget) {
+    for (std::size_t i = index; i < event.proposed.size(); ++i)
+      out.rejected.push_back({event.proposed[i].token, 0.0f, text_.piece(event.proposed[i].token)});
+  }
   if (event.logprobs.empty()) return out;
   const trace::TokenLogprobs& logprobs = event.logprobs[index];
   out.logprob = logprobs.logprob;
@@ -423,7 +430,7 @@ void Scheduler::take_step(Slot& slot, const trace::StepEvent& event) {
   if (slot.first_token_ms < 0) slot.first_token_ms = ms_between(slot.job->arrived(), Clock::now());
   Delta delta;
   for (std::size_t i = 0; i < event.emitted.size() && !slot.text.stopped(); ++i) {
-    TokenInfo info = describe(event, i);
+    TokenInfo info = describe(event, i, slot.config().origins);
     if (text_.is_end(info.token)) info.bytes.clear();
     slot.text.push(std::move(info), delta);
     ++slot.tokens;

@@ -59,9 +59,9 @@ struct SchedulerState {
 class Observer {
  public:
   virtual ~Observer() = default;
-  virtual void prefilled(std::size_t /*tokens*/, std::chrono::nanoseconds /*time*/) {}
-  // One step of the batch: events[i] is that of an answer of tenants[i].
-  virtual void stepped(std::span<const trace::StepEvent> /*events*/, std::span<const std::string* const> /*tenants*/) {}
+  virtual void prefilled(int /*slot*/, std::size_t /*tokens*/, std::chrono::nanoseconds /*time*/) {}
+  // One step of the batch: events[i] is that of owners[i].
+  virtual void stepped(std::span<const trace::StepEvent> /*events*/, std::span<const StepOwner> /*owners*/) {}
   virtual void ended(const GenerationConfig& /*config*/, const Ended& /*ended*/) {}
   virtual void dropped(const GenerationConfig& /*config*/, const Status& /*why*/) {}  // cancelled or failed
 };
@@ -115,7 +115,7 @@ class Scheduler {
   Status begin(Slot& slot);
   void begin_answer(Slot& slot, const Waiting& waiting);
   decode::SequenceConfig sequence_config(Slot& slot) const;
-  TokenInfo describe(const trace::StepEvent& event, std::size_t index) const;
+  TokenInfo describe(const trace::StepEvent& event, std::size_t index, bool with_rejected) const;
   void take_step(Slot& slot, const trace::StepEvent& event);
   void end_answer(Slot& slot, Finish finish);
   void empty(Slot& slot);
@@ -135,7 +135,7 @@ class Scheduler {
   std::vector<trace::StepEvent> events_;
   std::vector<decode::Sequence*> batch_;
   std::vector<Slot*> batch_slots_;
-  std::vector<const std::string*> batch_tenants_;
+  std::vector<StepOwner> batch_owners_;
 
   mutable std::mutex mutex_;  // of what follows
   std::condition_variable wake_;
