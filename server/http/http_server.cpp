@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "server/http/openapi.hpp"
+#include "server/http/page.hpp"
 #include "server/http/routes.hpp"
 
 namespace drift::server {
@@ -296,6 +297,10 @@ void HttpServer::Impl::add_routes() {
   with_body(Method::kDelete, bank, shown, to_change, config.body_bytes_max, remove_bank);
   with_body(Method::kDelete, "/v1/drift/tenants/([^/]+)", "/v1/drift/tenants/{tenant}", to_change, config.body_bytes_max,
             remove_tenant);
+  for (const PageFile& file : page_files()) {  // anybody may see the page; what it shows comes by the route above, with the key
+    get(file.path, file.path, kNothing,
+        [&file](const HttpRequest&, HttpResponse& response, const Exchange&) { send(response, file); });
+  }
   post("/tokenize", "/tokenize", tokenize);
   post("/detokenize", "/detokenize", detokenize);
   post("/apply-template", "/apply-template", apply_template);

@@ -4,9 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <map>
 #include <thread>
 
 #include "server/api/answer.hpp"
+#include "server/http/page.hpp"
 #include "server/testing/raw_client.hpp"
 #include "server/testing/rig.hpp"
 
@@ -766,6 +768,102 @@ TEST(HttpInfo, ModelsPropsSlotsState) {
   options.http.show_slots = false;
   Server quiet(options);
   EXPECT_EQ(quiet.get("/slots", 501)["error"]["type"], "not_supported_error");
+}
+
+TEST(HttpPage, IsServedToAnybodyAndLoadsNothingFromElsewhere) {
+  Options options;
+  options.keys = {"secret-1"};
+  options.open = false;  // the page is there before the models
+  Server server(options);
+  for (const PageFile& file : page_files()) {
+    const auto got = server.client().Get(file.path);
+    ASSERT_TRUE(got) << file.path;
+    EXPECT_EQ(got->status, 200) << file.path;
+    EXPECT_EQ(got->get_header_value("Content-Type"), file.type);
+    const std::string policy = got->get_header_value("Content-Security-Policy");
+    EXPECT_EQ(policy.rfind("default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; ", 0), 0u) << policy;
+    EXPECT_EQ(policy.find("unsafe"), std::string::npos);
+    EXPECT_NE(policy.find("frame-ancestors 'none'"), std::string::npos);
+    EXPECT_EQ(got->get_header_value("X-Content-Type-Options"), "nosniff");
+    EXPECT_EQ(got->get_header_value("Referrer-Policy"), "no-referrer");
+    // The only address in the files is the name of SVG.
+    for (std::size_t at = got->body.find("://"); at != std::string::npos; at = got->body.find("://", at + 1))
+      EXPECT_EQ(got->body.substr(at, 21), "://www.w3.org/2000/sv") << file.path;
+    // What models and clients say goes in as text.
+    for (const char* way : {"innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", " style=", " onclick="})
+      EXPECT_EQ(got->body.find(way), std::string::npos) << file.path << " has " << way;
+    for (const char* store : {"localStorage", "sessionStorage", "document.cookie", "indexedDB"})
+      EXPECT_EQ(got->body.find(store), std::string::npos) << "keys stay in memory";
+  }
+  EXPECT_NE(server.client().Get("/")->body.find("<!doctype html>"), std::string::npos);
+  server.get("/v1/drift/state?history=recent", 401);
+}
+
+TEST(HttpPage, TheStateHasTheHistoryItDraws) {
+  Server server;
+  const int tokens = 200;
+  for (const char* mode : {"off", "static", "drift"})
+    server.post("/v1/completions", {{"prompt", "teach the bank"}, {"max_tokens", tokens}, {"drift", {{"mode", mode}}}});
+  ASSERT_TRUE(server.wait_until_idle());
+  EXPECT_FALSE(server.get("/v1/drift/state").contains("history")) << "only where asked for";
+  EXPECT_EQ(server.get("/v1/drift/state?history=all", 400)["error"]["param"], "history");
+  for (const char* range : {"recent", "whole"}) {
+    const Json state = server.get(std::string("/v1/drift/state?history=") + range);
+    EXPECT_EQ(state["draft"], true);
+    EXPECT_EQ(state["chat_template"], true);
+    const Json& history = state["history"];
+    EXPECT_EQ(history["all"]["tokens"], 3 * tokens);
+    EXPECT_EQ(history["all"]["verified_tokens"], 2 * tokens);
+    for (const auto& [name, list] : history["spans"].items()) {
+      EXPECT_EQ(list.size(), history["spans"]["steps"].size()) << name;
+      double sum = 0;
+      for (const Json& value : list) sum += value.get<double>();
+      EXPECT_NEAR(sum, history["all"][name].get<double>(), 1e-2 * static_cast<double>(list.size())) << name;
+    }
+    ASSERT_EQ(history["banks"].size(), 2u);
+    EXPECT_EQ(history["banks"][0]["name"], "") << "static answers have no bank";
+    EXPECT_EQ(history["banks"][1]["name"], "default");
+    EXPECT_GT(history["banks"][1]["all"]["hits"].get<int>(), 0);
+    EXPECT_EQ(history["banks"][1]["spans"]["drafted"].size(), history["spans"]["steps"].size());
+    EXPECT_EQ(history["positions"]["all"]["tested"].size(), 3u);
+    EXPECT_EQ(history["plain"][0]["answers"], 1);
+    EXPECT_GT(history["plain"][0]["steps"].get<int>(), 100);
+    EXPECT_GT(history["all"]["compared_ms"].get<double>(), 0);
+    EXPECT_GE(history["slots"]["of"].size(), 1u);
+  }
+  EXPECT_EQ(server.log().find("/v1/drift/state\",\"status\":200"), std::string::npos) << "what is polled does not fill the log";
+}
+
+TEST(HttpPage, AStreamTellsTheOriginsItIsAskedFor) {
+  Server server;
+  const Json body = {
+      {"prompt", "hello"}, {"max_tokens", 60}, {"stream", true}, {"drift", {{"mode", "static"}, {"origins", true}}}};
+  RawClient client(server.port());
+  client.post("/v1/completions", api::dump(body), "Connection: close\r\n");
+  const std::string events = unchunk(client.read_all());
+  std::string text, of_tokens;
+  std::map<std::string, int> seen;
+  Json last;
+  for (std::size_t at = 0; at < events.size();) {
+    const std::size_t end = events.find("\n\n", at);
+    const std::string line = events.substr(at, end - at);
+    at = end + 2;
+    if (line == "data: [DONE]") continue;
+    last = Json::parse(line.substr(6));
+    const Json& choice = last["choices"][0];
+    text += choice["text"];
+    if (!choice.contains("drift")) continue;
+    for (const Json& token : choice["drift"]["tokens"]) {
+      of_tokens += token["token"];
+      ++seen[token["origin"]];
+      seen["rejected"] += static_cast<int>(token["rejected"].size());
+    }
+  }
+  EXPECT_EQ(text, alone(ask("hello", 60)));
+  EXPECT_EQ(of_tokens, text);
+  EXPECT_EQ(seen["accepted"], last["timings"]["draft_n_accepted"]);
+  EXPECT_EQ(seen["accepted"] + seen["target"], 60);
+  EXPECT_GT(seen["rejected"], 0);
 }
 
 TEST(HttpInfo, TokensAndBack) {

@@ -263,6 +263,11 @@ class Serving(WithModel):
         self.assertEqual([c.choices[0].finish_reason for c in chunks if c.choices and c.choices[0].finish_reason], [whole.choices[0].finish_reason])
         self.assertEqual(chunks[-1].usage.completion_tokens, whole.usage.completion_tokens)
         self.assertGreater(len(chunks[-1].metrics["speculative_decoding"]["acceptance_histogram"]), 0)
+        told = list(client.chat.completions.create(model="smol", messages=messages, max_tokens=16, temperature=0, stream=True,
+                                                   extra_body={"drift": {"mode": "static", "origins": True}}))
+        origins = [token["origin"] for c in told for token in (getattr(c.choices[0], "drift", None) or {"tokens": []})["tokens"]]
+        self.assertEqual(len(origins), whole.usage.completion_tokens)
+        self.assertIn("accepted", origins)
         legacy = client.completions.create(model="smol", prompt="The capital of France is", max_tokens=4, temperature=0, n=2, logprobs=2)
         self.assertEqual(len(legacy.choices), 2)
         self.assertEqual(len(legacy.choices[0].logprobs.tokens), 4)
