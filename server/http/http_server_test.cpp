@@ -587,6 +587,11 @@ TEST_F(HttpTenants, EachHasBanksOfItsOwn) {
   EXPECT_EQ(of_b[0]["tenant"], "b");
   EXPECT_EQ(call("GET", "/v1/drift/state", "kb", 200)["banks"].size(), 1u);
   call("GET", "/v1/drift/banks?tenant=a", "kb", 403);
+  call("GET", "/v1/drift/state?history=recent", "kb", 403);
+  const Json history = call("GET", "/v1/drift/state?history=recent", "boss", 200)["history"]["banks"];
+  ASSERT_EQ(history.size(), 2u);
+  EXPECT_EQ(history[0]["name"], "a/default");
+  EXPECT_EQ(history[1]["name"], "b/default");
   EXPECT_EQ(call("GET", "/v1/drift/banks?tenant=a", "boss", 200)["data"].size(), 1u);
 }
 

@@ -171,6 +171,7 @@ void ServerMetrics::request(const std::string& route, int status, std::chrono::n
 }
 
 void ServerMetrics::forget(const std::string& tenant) {
+  history_.forget_tenant(tenant);
   const std::lock_guard lock(shift_mutex_);
   shift_of_.erase(tenant);
   // Counters with its name stay in the registry, which forgets none; their value says nothing but that there were shifts.

@@ -51,6 +51,7 @@ class ServerMetrics final : public Observer {
   void ended(const GenerationConfig& config, const Ended& ended) override;
   void dropped(const GenerationConfig& config, const Status& why) override;
 
+  void forget(const BankId& bank) { history_.forget_bank(bank); }
   void forget(const std::string& tenant);  // nothing of it is shown any more
   void request(const std::string& route, int status, std::chrono::nanoseconds time);
   // The text of /metrics. `state` and `banks` become gauges.

@@ -194,6 +194,7 @@ void remove_bank(const HttpRequest& request, HttpResponse& response, const Excha
     return exchange.service->banks.remove(id);
   });
   if (!done.is_ok()) return send(response, problem_of_change(done));
+  exchange.metrics.forget(id);
   exchange.log.info("a bank was deleted", {{"id", exchange.request_id}, {"bank", id.text()}});
   send(response, {{"ok", true}});
 }

@@ -145,6 +145,8 @@ void show_state(const HttpRequest& request, HttpResponse& response, const Exchan
   const std::string range = request.get_param_value("history");
   if (!range.empty() && range != "recent" && range != "whole")
     return send(response, api::bad_field("history", fmt::format("is '{}'; it must be recent or whole", range.substr(0, 40))));
+  // It tells of everybody's traffic, as /metrics does.
+  if (!range.empty() && !exchange.identity.is_operator) return send(response, api::forbidden());
   const SchedulerState state = service.scheduler.state();
   Json slots = Json::array();
   for (const SlotState& slot : state.slots) slots.push_back(slot_json(exchange, slot));

@@ -38,6 +38,7 @@ struct BankId {
   std::string name = kDefaultBank;
   auto operator<=>(const BankId&) const = default;
   std::string text() const { return tenant + "/" + name; }
+  std::string shown() const { return tenant == kDefaultTenant ? name : text(); }  // names hold no '/'
 };
 
 // What can be told of a bank without touching it: as of the last publish().

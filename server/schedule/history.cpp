@@ -112,7 +112,7 @@ void History::add_block(const trace::StepEvent& event, const StepOwner& owner, d
   work.accepted_bank += of_bank.accepted_bank;
   places_ += places;
   recent_places_.at(t_s) += places;
-  OfBank& kept = bank(owner.bank != nullptr ? owner.bank->name() : std::string(), t_s);
+  OfBank& kept = bank(owner.bank != nullptr ? owner.bank->id().shown() : std::string(), t_s);
   kept.all += of_bank;
   kept.recent.at(t_s) += of_bank;
   kept.whole.at(t_s) += of_bank;
@@ -170,14 +170,19 @@ void History::shifted(const std::string& tenant, double rate_now, double rate_be
   shifts_.push_back({since_start(now), tenant, rate_now, rate_before});
 }
 
-void History::forget_bank(const std::string& name) {
+void History::forget_bank(const BankId& id) {
   const std::lock_guard lock(mutex_);
-  banks_.erase(name);
+  banks_.erase(id.shown());
 }
 
 void History::forget_tenant(const std::string& tenant) {
   const std::lock_guard lock(mutex_);
   std::erase_if(shifts_, [&](const ShiftMark& mark) { return mark.tenant == tenant; });
+  const std::string first = tenant == kDefaultTenant ? "" : tenant + "/";
+  std::erase_if(banks_, [&](const auto& bank) {
+    const std::string& name = bank.first;
+    return first.empty() ? !name.empty() && name.find('/') == std::string::npos : name.starts_with(first);
+  });
 }
 
 HistoryView History::view(Range range, Clock::time_point now) const {

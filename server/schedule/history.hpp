@@ -19,6 +19,7 @@
 
 #include "drift/decode/stepper.hpp"
 #include "drift/trace/event.hpp"
+#include "server/schedule/banks.hpp"
 #include "server/schedule/generation.hpp"
 #include "server/schedule/timeline.hpp"
 
@@ -86,7 +87,7 @@ struct PlainCost {
 
 struct HistoryView {
   struct OfBank {
-    std::string name;  // empty: answers without a bank
+    std::string name;  // BankId::shown; empty: answers without a bank
     double first_s = 0, last_s = 0;
     BankWork all;  // since the start
     std::vector<BankWork> spans;
@@ -111,7 +112,7 @@ class History {
   void prefilled(int slot, std::chrono::nanoseconds time, Clock::time_point now = Clock::now());
   void stepped(std::span<const trace::StepEvent> events, std::span<const StepOwner> owners, Clock::time_point now = Clock::now());
   void shifted(const std::string& tenant, double rate_now, double rate_before, Clock::time_point now = Clock::now());
-  void forget_bank(const std::string& name);
+  void forget_bank(const BankId& id);
   void forget_tenant(const std::string& tenant);
 
   HistoryView view(Range range, Clock::time_point now = Clock::now()) const;

@@ -87,7 +87,8 @@ class HistoryTest : public ::testing::Test {
   History::Clock::time_point start = History::Clock::now();
   History history{start};
   std::string tenant = "default";
-  Bank bank{"law", std::nullopt};
+  Bank bank{BankId{.name = "law"}, std::nullopt};
+  Bank foreign{BankId{.tenant = "a", .name = "law"}, std::nullopt};
   History::Clock::time_point at(double s) const { return start + nanoseconds(static_cast<std::int64_t>(s * 1e9)); }
   void step(double s, std::vector<trace::StepEvent> events, Mode mode, const Bank* of = nullptr) {
     std::vector<StepOwner> owners;
@@ -196,10 +197,14 @@ TEST_F(HistoryTest, EverythingIsBounded) {
 
 TEST_F(HistoryTest, WhatIsForgottenIsNotShown) {
   step(1.0, {event_of(3, 2)}, Mode::kDrift, &bank);
+  step(1.0, {event_of(3, 2)}, Mode::kDrift, &foreign);
   history.shifted("a", 0.3, 0.6, at(1));
   history.shifted("b", 0.3, 0.6, at(1));
-  history.forget_bank("law");
+  ASSERT_EQ(history.view(Range::kWhole, at(2)).banks.size(), 2u) << "tenants' banks of one name are two";
+  EXPECT_EQ(history.view(Range::kWhole, at(2)).banks[0].name, "a/law");
   history.forget_tenant("a");
+  ASSERT_EQ(history.view(Range::kWhole, at(2)).banks.size(), 1u);
+  history.forget_bank(bank.id());
   const HistoryView view = history.view(Range::kWhole, at(2));
   EXPECT_TRUE(view.banks.empty());
   ASSERT_EQ(view.shifts.size(), 1u);

@@ -76,8 +76,8 @@ function status(kind, text) {
 async function poll() {
   const range = page.range;
   const answer = await fetch("v1/drift/state?history=" + range, { headers: headers(), cache: "no-store" });
-  if (answer.status === 401) {
-    $("key-error").textContent = page.key ? "The server does not know that key." : "";
+  if (answer.status === 401 || answer.status === 403) {
+    $("key-error").textContent = answer.status === 403 ? "That key is a tenant's; the page needs an operator's." : page.key ? "The server does not know that key." : "";
     $("key-form").hidden = false;
     page.key = "";
     page.locked = true;  // until somebody gives another: asking on would fill the server's log
@@ -322,15 +322,16 @@ function drawSlots(state) {
 function drawBanks(state) {
   const history = state.history;
   const seen = new Map(history.banks.map((bank) => [bank.name, bank]));
+  const shown = (bank) => (bank.tenant === "default" ? bank.name : bank.tenant + "/" + bank.name);
   const rows = state.banks.map((bank) => {
-    const used = seen.get(bank.name);
+    const used = seen.get(shown(bank));
     const row = make("tr");
     const add = (text) => row.appendChild(make("td", "", text));
     const lately = (name) => {
       if (!used) return 0;
       return sum(used.spans.lookups) + sum(used.spans.drafted) > 0 ? sum(used.spans[name]) : used.all[name];
     };
-    add(bank.name);
+    add(shown(bank));
     const entries = add(bank.capacity > 0 ? `${grouped(bank.entries)} of ${grouped(bank.capacity)}` : grouped(bank.entries));
     if (bank.capacity > 0) {
       const fill = make("span", "fill"), part = make("span");
