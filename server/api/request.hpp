@@ -78,7 +78,7 @@ struct GenerateRequest {
   int draft_tokens = 3;
   std::string bank = "default";
   std::string cache_salt;  // vLLM's: answers of another salt share neither bank nor text with this one; empty: none
-  bool origins = false;  // the answer says of each token where it came from
+  bool origins = false;    // the answer says of each token where it came from
 };
 
 // Requires: `body` is an object.
