@@ -46,7 +46,7 @@ std::set<std::string> metrics_of_a_busy_server() {
   for (int i = 0; i < 1'000; ++i) metrics.stepped({&bad, 1}, {&owner, 1});  // a shift
   metrics.request("/", 200, {});
   BankState bank;
-  bank.name = "default";
+  bank.id.name = "default";
   SchedulerState state;
   state.slots.resize(1);
   return names_in(metrics.text(state, {bank}));

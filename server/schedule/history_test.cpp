@@ -174,7 +174,7 @@ TEST_F(HistoryTest, AStepWithAPlainAndADraftingAnswerIsNoMeasurementOfPlain) {
 
 TEST_F(HistoryTest, EverythingIsBounded) {
   for (int i = 0; i < 20'000; ++i) {
-    const Bank other("bank" + std::to_string(i % 40), std::nullopt);
+    const Bank other(BankId{.name = "bank" + std::to_string(i % 40)}, std::nullopt);
     step(i, {event_of(3, 1)}, Mode::kDrift, &other);
     history.shifted("t" + std::to_string(i), 0.4, 0.7, at(i));
   }
@@ -223,7 +223,7 @@ TEST(HistoryOfAScheduler, KnowsBankModeAndSlot) {
   testing::Rig rig({}, 4'096, &watch);
   GenerationConfig drift = testing::ask("hello", 40), plain = testing::ask("other", 40);
   drift.mode = Mode::kDrift;
-  drift.bank = rig.banks.get("law").value();
+  drift.bank = rig.banks.get({.name = "law"}).value();
   const auto first = rig.submit(drift), second = rig.submit(plain);
   rig.run_all();
   const HistoryView view = watch.history.view(Range::kRecent);

@@ -530,9 +530,9 @@ TEST(SchedulerTasks, IdleSlotsLetBanksGoAndTheTextIsRemembered) {
 // Isolation: what tenant A is proposed, learns and gets is bit for bit what it is alone, whatever B does in the same batch.
 TEST(SchedulerTenants, AMixedWithBIsAAlone) {
   struct Seen final : Observer {
-    void stepped(std::span<const trace::StepEvent> events, std::span<const std::string* const> tenants) override {
+    void stepped(std::span<const trace::StepEvent> events, std::span<const StepOwner> owners) override {
       for (std::size_t i = 0; i < events.size(); ++i) {
-        if (*tenants[i] != "a") continue;
+        if (*owners[i].tenant != "a") continue;
         for (const trace::ProposedToken& p : events[i].proposed)
           proposed.push_back({p.token, p.accepted, p.from_bank, p.gain, p.similarity});
       }
@@ -581,9 +581,9 @@ TEST(SchedulerTenants, AMixedWithBIsAAlone) {
 // they are not, so this can be seen.
 TEST(SchedulerTenants, WhatOneTaughtIsNotProposedToAnother) {
   struct Seen final : Observer {
-    void stepped(std::span<const trace::StepEvent> events, std::span<const std::string* const> tenants) override {
+    void stepped(std::span<const trace::StepEvent> events, std::span<const StepOwner> owners) override {
       for (std::size_t i = 0; i < events.size(); ++i) {
-        if (*tenants[i] != "a") continue;
+        if (*owners[i].tenant != "a") continue;
         for (const trace::ProposedToken& p : events[i].proposed) {
           proposed.push_back(p.token);
           from_bank += p.from_bank ? 1 : 0;
