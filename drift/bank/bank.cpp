@@ -32,7 +32,7 @@ void merge_tokens(std::span<const Token> a_tokens, std::span<const float> a, std
 
 Bank::Impl::Impl(const BankConfig& bank_config)
     : config(bank_config),
-      keys(make_vector_index(bank_config)),
+      keys(make_key_index(bank_config)),
       lengths(config.capacity),
       counts(config.capacity),
       last_used(config.capacity),
@@ -98,7 +98,7 @@ bool Bank::Impl::find_nearest(const Lesson& lesson, Neighbor& best) const {
     unchanged = &n;
     break;
   }
-  const KeyView key{lesson.key};
+  const KeyView key{lesson.key, lesson.hash};
   if (unchanged == nullptr) return keys->nearest(key, size, {&best, 1}) == 1;
   best = *unchanged;
   for (const EntryId id : changed.span().first(changed_count)) {
@@ -146,7 +146,7 @@ void Bank::Impl::keep_largest(EntryId id, std::size_t count) {
 void Bank::Impl::update(EntryId id, const Lesson& lesson) {
   before_change(id);
   const float rate = rate_of(id, lesson);
-  keys->move(id, KeyView{lesson.key}, rate);
+  keys->move(id, KeyView{lesson.key, lesson.hash}, rate);
   std::size_t count = 0;
   merge_tokens({tokens_of(id), lengths[id]}, {values_of(id), lengths[id]}, lesson.tokens, lesson.values,
                [&](Token token, float b, float r) { merged[count++] = {token, (1.0f - rate) * b + rate * r}; });
@@ -166,7 +166,7 @@ void Bank::Impl::allocate(const Lesson& lesson) {
     ++stats.evicted;
   }
   before_change(id);
-  keys->assign(id, KeyView{lesson.key});
+  keys->assign(id, KeyView{lesson.key, lesson.hash});
   for (std::size_t i = 0; i < lesson.tokens.size(); ++i) merged[i] = {lesson.tokens[i], lesson.values[i]};
   keep_largest(id, lesson.tokens.size());
   counts[id] = 1;
@@ -177,7 +177,7 @@ void Bank::Impl::allocate(const Lesson& lesson) {
 }
 
 void Bank::Impl::learn(const Lesson& lesson) {
-  DRIFT_CHECK(lesson.key.size() == config.key_dim, "a key has key_dim elements");
+  DRIFT_CHECK(config.key_type == KeyType::kHash || lesson.key.size() == config.key_dim, "a key has key_dim elements");
   DRIFT_CHECK(lesson.tokens.size() == lesson.values.size(), "a residual has as many values as tokens");
   DRIFT_CHECK(lesson.tokens.size() <= kMaxLessonTokens, "a lesson brings at most kMaxLessonTokens tokens");
   for (std::size_t i = 0; i < lesson.tokens.size(); ++i) {
@@ -232,8 +232,8 @@ EntryView Bank::entry(EntryId id) const {
   return {{impl_->tokens_of(id), length}, {impl_->values_of(id), length}, impl_->counts[id], impl_->last_used[id]};
 }
 
-std::size_t Bank::nearest(std::span<const float> key, std::span<Neighbor> out) const {
-  const std::size_t found = impl_->keys->nearest(KeyView{key}, impl_->size, out);
+std::size_t Bank::nearest(const KeyView& key, std::span<Neighbor> out) const {
+  const std::size_t found = impl_->keys->nearest(key, impl_->size, out);
   if constexpr (is_mutant(Mutant::kTouchInLookup)) {
     for (const Neighbor& n : out.first(found)) impl_->touch(n.entry);
   }

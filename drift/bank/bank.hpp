@@ -35,6 +35,7 @@ struct Lesson {
   std::span<const Neighbor> neighbors;  // what the lookup found in the frozen bank, best first (spares a second scan)
   std::span<const Token> tokens;        // residual support, ascending, unique; at most kMaxLessonTokens
   std::span<const float> values;        // finite
+  std::uint64_t hash = 0;               // instead of `key` where keys are hashes
 };
 
 struct BankStats {
@@ -77,8 +78,10 @@ class Bank {
   const KeyIndex& keys() const;
 
   // The best entries for a key, best first; returns how many.
-  // Requires: key.size() == key_dim, unit length; out.size() <= kMaxNeighbors. Cost: one scan.
-  std::size_t nearest(std::span<const float> key, std::span<Neighbor> out) const;
+  // Requires: a vector of key_dim elements and unit length, or a hash, as config() says; out.size() <= kMaxNeighbors.
+  // Cost: one scan, or one table look-up.
+  std::size_t nearest(const KeyView& key, std::span<Neighbor> out) const;
+  std::size_t nearest(std::span<const float> key, std::span<Neighbor> out) const { return nearest(KeyView{key}, out); }
 
   // Applies one step's touches (entries used by lookups, oldest use first), then its lessons in order. For each lesson: the
   // nearest entry with score >= tau is updated, b <- (1 - eta) b + eta r, key likewise, the m largest |b| are kept (ties by

@@ -375,7 +375,7 @@ TEST(BankConfig, RefusesEveryFieldOutsideItsBounds) {
   refuse([](BankConfig& c) { c.support = 1'025; }, "support", "1025");
   refuse([](BankConfig& c) { c.vocab = 0; }, "vocab", "0");
   refuse([](BankConfig& c) { c.vocab = (1u << 24) + 1; }, "vocab", "16777217");
-  refuse([](BankConfig& c) { c.key_type = static_cast<KeyType>(2); }, "key_type", "2");
+  refuse([](BankConfig& c) { c.key_type = static_cast<KeyType>(3); }, "key_type", "3");
   refuse([](BankConfig& c) { c.rate = static_cast<RateRule>(3); }, "rate", "3");
   refuse([](BankConfig& c) { c.tau = 1.5f; }, "tau", "1.5");
   refuse([=](BankConfig& c) { c.tau = nan; }, "tau", "nan");

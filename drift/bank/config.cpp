@@ -21,8 +21,10 @@ Status BankConfig::validate() const {
   if (key_dim < 1 || key_dim > kMaxKeyDim) return out_of_bounds("key_dim (d)", key_dim, "1 .. 16384");
   if (support < 1 || support > kMaxSupport) return out_of_bounds("support (m)", support, "1 .. 1024");
   if (vocab < 1 || vocab > kMaxVocab) return out_of_bounds("vocab", vocab, "1 .. 16777216");
-  if (key_type != KeyType::kF32 && key_type != KeyType::kF16)
-    return out_of_bounds("key_type", int{static_cast<std::uint8_t>(key_type)}, "0 (f32), 1 (f16)");
+  if (key_type != KeyType::kF32 && key_type != KeyType::kF16 && key_type != KeyType::kHash)
+    return out_of_bounds("key_type", int{static_cast<std::uint8_t>(key_type)}, "0 (f32), 1 (f16), 2 (hash)");
+  if (key_type == KeyType::kHash && (key_dim != 1 || int8_scan || standardise))
+    return {Code::kInvalid, "bank config: hashed keys have key_dim 1, no int8_scan and no standardise"};
   if (rate != RateRule::kFixed && rate != RateRule::kCount && rate != RateRule::kError)
     return out_of_bounds("rate", int{static_cast<std::uint8_t>(rate)}, "0 (fixed), 1 (count), 2 (error)");
   // Written so that NaN fails too.

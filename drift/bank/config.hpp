@@ -9,7 +9,12 @@
 
 namespace drift::bank {
 
-enum class KeyType : std::uint8_t { kF32 = 0, kF16 = 1 };  // how keys of record are stored
+// What a key is, and how keys of record are stored.
+enum class KeyType : std::uint8_t {
+  kF32 = 0,   // a unit vector of floats: near by cosine
+  kF16 = 1,   // the same in half precision
+  kHash = 2,  // a 64-bit hash of a token context: equal (similarity 1) or nothing. key_dim is 1
+};
 
 // How fast an entry follows new residuals. kFixed is the seed's; the others are its "per-prototype adaptive rates".
 enum class RateRule : std::uint8_t {
@@ -30,7 +35,7 @@ inline constexpr std::uint64_t kMaxBankBytes = 4ull << 30;          // all array
 
 struct BankConfig {
   std::uint32_t capacity = 4'096;  // N, entries; 1 .. kMaxCapacity
-  std::uint32_t key_dim = 0;       // d, floats of a key; 1 .. kMaxKeyDim; the draft's hidden width for hidden keys
+  std::uint32_t key_dim = 0;       // d, floats of a key; 1 .. kMaxKeyDim; the draft's hidden width for hidden keys, 1 for hashes
   std::uint32_t support = 32;      // m, tokens an entry may hold; 1 .. kMaxSupport
   std::uint32_t vocab = 0;         // token ids are 0 .. vocab-1; 1 .. 2^24
   KeyType key_type = KeyType::kF32;

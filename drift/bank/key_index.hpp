@@ -1,7 +1,7 @@
 // key_index.hpp - the seam for what a bank is keyed by: given a key, which entries are near.
 //
-// A bank holds residuals, counts and the order of use; a KeyIndex holds the keys. Today's is VectorIndex (cosine over unit
-// vectors, exact scan); hashed token contexts fit the same interface later (similarity 1 for equal hashes, else nothing).
+// A bank holds residuals, counts and the order of use; a KeyIndex holds the keys: VectorIndex (cosine over unit vectors, exact scan)
+// or HashIndex (hashed token contexts: similarity 1 for equal hashes, else -1, and nothing else is near).
 // Threads: as the bank's. Allocation: at construction only.
 #pragma once
 
@@ -35,7 +35,7 @@ class KeyIndex {
   virtual std::size_t nearest(const KeyView& key, std::uint32_t size, std::span<Neighbor> out) const = 0;
   virtual float similarity(const KeyView& key, EntryId entry) const = 0;
   virtual void assign(EntryId entry, const KeyView& key) = 0;
-  // key of entry <- normalise((1 - rate) * old + rate * key).
+  // key of entry <- normalise((1 - rate) * old + rate * key); nothing where keys are not vectors.
   virtual void move(EntryId entry, const KeyView& key, float rate) = 0;
   // key of entry <- normalise(convert(key)); nothing where keys are not vectors.
   // Requires: convert gives finite values. What it turns into the zero vector becomes the first unit vector.
@@ -52,5 +52,12 @@ class KeyIndex {
 // Cosine scan over unit vectors (f32 or f16 of record). Exact, unless config.int8_scan: then the scan reads a rounded int8 copy
 // and rescores its best max(4k, 32) by the keys of record, so scores are exact but a true neighbour may be missed.
 std::unique_ptr<KeyIndex> make_vector_index(const BankConfig& config);
+// Equal hashes only: nearest() finds one entry or none. Cost: of every call constant.
+std::unique_ptr<KeyIndex> make_hash_index(const BankConfig& config);
+
+// The one that config.key_type names.
+inline std::unique_ptr<KeyIndex> make_key_index(const BankConfig& config) {
+  return config.key_type == KeyType::kHash ? make_hash_index(config) : make_vector_index(config);
+}
 
 }  // namespace drift::bank

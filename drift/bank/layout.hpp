@@ -3,6 +3,7 @@
 // Internal to drift/bank.
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 
@@ -36,9 +37,19 @@ constexpr std::uint64_t entry_bytes(const BankConfig& c) {
          + merge_slots(c) * sizeof(TokenValue);
 }
 
-// Arrays of VectorIndex.
+// Slots of HashIndex's table: a power of two, at most half of them taken.
+constexpr std::uint64_t hash_slots(std::uint64_t capacity) { return std::bit_ceil(2 * capacity); }
+
+// Bytes of one key of record.
+constexpr std::uint64_t key_record_bytes(const BankConfig& c) {
+  if (c.key_type == KeyType::kHash) return sizeof(std::uint64_t);
+  return std::uint64_t{c.key_dim} * (c.key_type == KeyType::kF16 ? sizeof(simd::f16_bits) : sizeof(float));
+}
+
+// Arrays of the KeyIndex.
 constexpr std::uint64_t key_bytes(const BankConfig& c) {
   const std::uint64_t n = c.capacity;
+  if (c.key_type == KeyType::kHash) return n * sizeof(std::uint64_t) + hash_slots(n) * sizeof(std::uint32_t);
   const std::uint64_t element = c.key_type == KeyType::kF32 ? sizeof(float) : sizeof(simd::f16_bits);
   std::uint64_t total = n * padded_row(c.key_dim, element) * element;
   if (c.int8_scan) total += n * (padded_row(c.key_dim, 1) + sizeof(float));  // rounded copy, scales

@@ -112,7 +112,7 @@ Snapshot::~Snapshot() = default;
 Result<BankImage> Snapshot::room(const BankConfig& config) {
   DRIFT_TRY(config.validate());
   const std::size_t n = config.capacity;
-  const std::size_t key_bytes = n * config.key_dim * (config.key_type == KeyType::kF16 ? sizeof(std::uint16_t) : sizeof(float));
+  const std::size_t key_bytes = n * key_record_bytes(config);
   try {
     BankImage room;
     touch_whole(room.lengths, n);

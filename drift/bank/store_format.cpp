@@ -13,6 +13,8 @@
 #include <span>
 #include <string_view>
 
+#include "drift/bank/layout.hpp"
+
 namespace drift::bank::format {
 namespace {
 
@@ -166,6 +168,7 @@ Status check_entry(const BankImage& image, std::size_t entry) {
 }
 
 bool keys_finite(const BankImage& image) {
+  if (image.config.key_type == KeyType::kHash) return true;
   if (image.config.key_type == KeyType::kF16) {
     for (std::size_t i = 0; i + 1 < image.keys.size(); i += 2) {  // all exponent bits set: infinite or not a number
       if ((std::to_integer<unsigned>(image.keys[i + 1]) & 0x7cu) == 0x7cu) return false;
@@ -277,9 +280,7 @@ std::string content_hash(const Meta& meta, const StoredBank* bank) {
   return hasher.hex();
 }
 
-std::uint64_t record_bytes(const BankConfig& config) {
-  return std::uint64_t{config.key_dim} * (config.key_type == KeyType::kF16 ? 2 : 4);
-}
+std::uint64_t record_bytes(const BankConfig& config) { return key_record_bytes(config); }
 
 Status check_bank(const StoredBank& bank) {
   DRIFT_TRY(check_fingerprint(bank.fingerprint));
@@ -291,6 +292,8 @@ Status check_bank(const StoredBank& bank) {
   if (bank.image.use_counter > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) {
     return {Code::kInvalid, "bank use_counter exceeds 2^63 - 1"};
   }
+  if (bank.image.config.key_type == KeyType::kHash)
+    return {Code::kInvalid, "the main bank of a file has keys that are vectors; hashed ones travel in its extras"};
   DRIFT_TRY(check_image(bank.image));
   if (bank.extras.size() > kMaxExtras) return {Code::kLimit, "a bank file holds at most 32 extras"};
   for (const auto& [name, bytes] : bank.extras) {

@@ -30,6 +30,7 @@ enum class Mutant {
   kFailedStepTeaches,       // lessons staged before a failure are left for the next commit
   kWeightsChangeInStep,     // a draft that learns changes its weights between proposing and judging, and q follows it
   kQRecomputedAfterUpdate,  // q is computed anew from the draft after it has learned, instead of travelling with the token
+  kLevelSeesOwnBias,        // the residual of a level is taken from logits that hold its own bias already
   kMemoryQIsCounts,         // a copied token is the most frequent continuation, but its recorded q is all continuations by count
   kMemoryLearnsProposals,   // the suffix memory learns a block's proposals before they are judged
   kSkippedDraftTeaches,     // a copied position teaches the bank with the draft row of an earlier step

@@ -16,6 +16,11 @@ namespace {
 constexpr std::size_t kLineMax = 16;
 constexpr std::size_t kCatchUpChunk = 512;  // tokens of one such pass
 
+// Who looks at the text with the block so far: what copies, and levels keyed by token contexts.
+bool keeps_text(const SequenceConfig& config) {
+  return copies(config.mode) || (recalibrates(config.mode) && config.recal->config().levels.has_ngrams());
+}
+
 }  // namespace
 
 // Proposals this step may make: never more than the answer or either context can still take.
@@ -49,7 +54,7 @@ void Stepper::Impl::begin_block(Sequence& s) {
   s.draft_fed_ = 0;
   s.block_ = block_length(s);
   s.can_draft_ = drafts(s.config_.mode) && draft_knows(s);
-  if (copies(s.config_.mode)) s.text_ = s.tokens_;
+  if (keeps_text(s.config_)) s.text_ = s.tokens_;
 }
 
 Status Stepper::Impl::grow(std::vector<trace::StepEvent>& events, trace::StepTimes& times) {
@@ -77,7 +82,7 @@ void Stepper::Impl::add(Sequence& s, const trace::ProposedToken& proposed, bool 
   const auto depth = static_cast<NodeIndex>(s.tree_.size());
   s.tree_.add(depth == 0 ? kPrefix : depth - 1, proposed.token, dist, proposed.from_bank);
   s.by_draft_.push_back(by_draft);
-  if (copies(s.config_.mode)) s.text_.push_back(proposed.token);
+  if (keeps_text(s.config_)) s.text_.push_back(proposed.token);
   event.proposed.push_back(proposed);
 }
 
@@ -151,11 +156,13 @@ Status Stepper::Impl::propose_draft(Sequence& s, std::size_t row, int depth, tra
     }
     {
       Timer timer(event.times.lookup_ns);
-      DRIFT_TRY(s.config_.recal->lookup(rows.hidden_row(row), s.lookups_[d]));
+      const std::span<const float> hidden = rows.hidden.empty() ? std::span<const float>{} : rows.hidden_row(row);
+      DRIFT_TRY(s.config_.recal->lookup({hidden, s.text_}, s.lookups_[d]));
     }
     {
       Timer timer(event.times.bias_ns);
-      s.config_.recal->bias(s.lookups_[d], {s.config_.rule == spec::JudgeRule::kRejection, s.config_.sampler}, s.biases_[d]);
+      s.config_.recal->bias(s.lookups_[d], logits, {s.config_.rule == spec::JudgeRule::kRejection, s.config_.sampler},
+                            s.biases_[d]);
       bias = &s.biases_[d].bias;
       gain = s.biases_[d].gain;
       if (gain != 0.0f && !bias->empty()) {  // what the raw draft would have said, with the same random number

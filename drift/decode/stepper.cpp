@@ -57,11 +57,14 @@ Status Stepper::Impl::check(const SequenceConfig& config) const {
   if (remembers(config.mode) && config.suffix == nullptr) return bad("a mode that remembers answers needs a suffix memory");
   if (recalibrates(config.mode)) {
     if (config.recal == nullptr) return bad("drift mode needs a bank");
-    if (!draft_info.can.hidden) {
-      return {Code::kUnsupported, "draft '" + draft_info.name + "' gives no hidden states; drift mode needs them as keys"};
+    const bool hidden = config.recal->config().levels.has(recal::Level::kHidden);
+    if (hidden && !draft_info.can.hidden) {
+      return {Code::kUnsupported,
+              "draft '" + draft_info.name +
+                  "' gives no hidden states; drift mode needs them as keys, unless levels leaves 'hidden' out"};
     }
     const bank::BankConfig& b = config.recal->config().bank;
-    if (b.key_dim != draft_info.hidden_width || b.vocab != common) {
+    if ((hidden && b.key_dim != draft_info.hidden_width) || b.vocab != common) {
       return bad("the bank has keys of " + std::to_string(b.key_dim) + " floats over " + std::to_string(b.vocab) +
                  " tokens; this pair needs " + std::to_string(draft_info.hidden_width) + " and " + std::to_string(common));
     }
@@ -305,7 +308,7 @@ void Stepper::Impl::judge(Sequence& s, trace::StepEvent& event) {
 }
 
 // Stage 8: drafted positions up to and including the first rejected one teach (method.md section 4). Where the draft did not run
-// there is nothing to correct.
+// there is nothing to correct, but levels that store what the target said learn it.
 Status Stepper::Impl::learn(Sequence& s, trace::StepEvent& event) {
   if (!recalibrates(s.config_.mode) && !learns(s.config_.mode)) return Status::ok();
   std::size_t taught = s.outcome_.accepted.size();
@@ -316,11 +319,13 @@ Status Stepper::Impl::learn(Sequence& s, trace::StepEvent& event) {
   if (learns(s.config_.mode)) return teach_draft(s, taught);
   const recal::Judging judging{s.config_.rule == spec::JudgeRule::kRejection, s.config_.sampler};
   for (std::size_t i = 0; i < taught; ++i) {
-    if (!s.by_draft_[i] && !(is_mutant(Mutant::kSkippedDraftTeaches) && i < s.draft_rows_.size() && !s.draft_rows_[i].empty())) {
+    const std::span<const float> target_logits = target_row(s, static_cast<NodeIndex>(i) - 1).first(common);
+    const bool stale = is_mutant(Mutant::kSkippedDraftTeaches) && i < s.draft_rows_.size() && !s.draft_rows_[i].empty();
+    if (!s.by_draft_[i] && !stale) {
+      DRIFT_TRY(s.config_.recal->observe_target(std::span<const Token>(s.text_).first(s.tokens_.size() + i), target_logits));
       continue;
     }
-    DRIFT_TRY(s.config_.recal->observe(s.lookups_[i], s.biases_[i], s.draft_rows_[i],
-                                       target_row(s, static_cast<NodeIndex>(i) - 1).first(common), judging));
+    DRIFT_TRY(s.config_.recal->observe(s.lookups_[i], s.biases_[i], s.draft_rows_[i], target_logits, judging));
   }
   return Status::ok();
 }
@@ -475,8 +480,10 @@ void Stepper::Impl::spoil_q(Sequence& s) {
     if (!s.by_draft_[i]) continue;
     recal::Lookup lookup;
     recal::Bias bias;
-    (void)r.lookup(s.lookups_[i].unit, lookup);
-    r.bias(lookup, judging, bias);
+    std::span<const Token> context(s.text_);
+    if (!context.empty()) context = context.first(s.tokens_.size() + i);
+    (void)r.lookup({s.lookups_[i].unit, context}, lookup);
+    r.bias(lookup, s.draft_rows_[i], judging, bias);
     sampler.apply(s.config_.sampler, s.draft_rows_[i], bias.bias, bias.gain, s.tree_.mutable_q(static_cast<NodeIndex>(i)));
   }
 }

@@ -137,7 +137,7 @@ class Sequence {
   std::vector<recal::Bias> biases_;             // [k]
   std::vector<std::vector<float>> draft_rows_;  // [k][vocab], raw logits each proposal was made from
   std::vector<char> by_draft_;                  // [proposals] whether the draft made it, so that the three above belong to it
-  std::vector<Token> text_;                     // decided tokens and proposals; modes that copy
+  std::vector<Token> text_;                     // decided tokens and proposals; modes that copy, levels keyed by contexts
   spec::Outcome outcome_;
   int block_ = 0;              // proposals wanted in this step; after growing, proposals made
   bool can_draft_ = false;     // every token the draft has not seen is in its vocabulary

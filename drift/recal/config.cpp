@@ -25,6 +25,13 @@ RecalConfig RecalConfig::seed() {
 
 Status RecalConfig::validate() const {
   DRIFT_TRY(bank.validate());
+  if (bank.key_type == bank::KeyType::kHash)
+    return {Code::kInvalid, "the hidden level's keys are vectors: key_type is f32 or f16"};
+  if (levels.empty()) return {Code::kInvalid, "levels is empty; name at least one"};
+  DRIFT_TRY(within("ngram_capacity", static_cast<float>(ngram_capacity),
+                   ngram_capacity >= 1 && ngram_capacity <= kMaxNgramCapacity, "1 to 32768"));
+  DRIFT_TRY(within("ngram_support", static_cast<float>(ngram_support), ngram_support >= 1 && ngram_support <= kMaxNgramSupport,
+                   "1 to 32"));
   if (neighbors < 1 || neighbors > bank::kMaxNeighbors) {
     return {Code::kInvalid,
             "neighbors is " + std::to_string(neighbors) + "; it must be 1 to " + std::to_string(bank::kMaxNeighbors)};

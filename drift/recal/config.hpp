@@ -5,6 +5,7 @@
 
 #include "drift/bank/config.hpp"
 #include "drift/base/status.hpp"
+#include "drift/recal/level.hpp"
 
 namespace drift::recal {
 
@@ -21,6 +22,9 @@ enum class WeightRule : std::uint8_t {
 // Which tokens a residual is taken on: the top m of p, of q, both, or those in both (the seed's "shared top m").
 enum class SupportRule : std::uint8_t { kUnion = 0, kTarget = 1, kDraft = 2, kIntersection = 3 };
 
+inline constexpr std::uint32_t kMaxNgramCapacity = 32'768;
+inline constexpr std::uint32_t kMaxNgramSupport = 32;
+
 struct RecalConfig {
   bank::BankConfig bank;
   std::uint32_t neighbors = 8;  // k; 1 .. bank::kMaxNeighbors
@@ -34,6 +38,9 @@ struct RecalConfig {
   // Residuals are taken relative to all tokens outside the support: r(v) - log(P(outside) / Q(outside)). Then the bias gives the
   // outside its true share, and "not stored" truly means 0. Without it, log Z_q / Z_p falls on the stored tokens alone.
   bool centre = true;
+  LevelSet levels = kHiddenOnly;          // which levels take part, see chain.hpp; not empty
+  std::uint32_t ngram_capacity = 16'384;  // contexts each n-gram level holds; 1 .. kMaxNgramCapacity
+  std::uint32_t ngram_support = 16;       // tokens stored per context; 1 .. kMaxNgramSupport
 
   // The seed's own rule: lambda 0.6 everywhere, plain kernel sum, shared top m, residuals as they are.
   static RecalConfig seed();

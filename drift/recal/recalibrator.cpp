@@ -21,28 +21,33 @@ float kernel(float cosine, float sigma) {
   return std::exp(-distance * distance / (2.0f * sigma * sigma));
 }
 
-// log of the probability outside a support, floored: below a millionth it is rounding.
-double log_mass_outside(std::span<const float> logits, std::span<const Token> support, double log_z) {
-  double inside = 0.0;
-  for (const Token t : support) inside += std::exp(static_cast<double>(logits[static_cast<std::size_t>(t)]) - log_z);
-  return std::log(std::max(1.0 - inside, 1e-6));
-}
-
 }  // namespace
 
-Recalibrator::Recalibrator(const RecalConfig& config) : config_(config), keyer_(config.bank.key_dim, config.bank.standardise) {}
+Recalibrator::Recalibrator(const RecalConfig& config)
+    : config_(config), keyer_(config.bank.key_dim, config.bank.standardise), residuals_(config_) {}
 
 Result<std::unique_ptr<Recalibrator>> Recalibrator::create(const RecalConfig& config) {
   DRIFT_TRY(config.validate());
   std::unique_ptr<Recalibrator> r(new Recalibrator(config));
   DRIFT_ASSIGN(r->bank_, bank::Bank::create(config.bank));
+  if (!(config.levels == kHiddenOnly)) {
+    DRIFT_ASSIGN(r->chain_, Chain::create(r->config_));
+  }
   return r;
 }
 
-Status Recalibrator::lookup(std::span<const float> hidden, Lookup& out) const {
+std::uint64_t Recalibrator::bytes() const { return bank_->bytes() + (chain_ ? chain_->bytes() : 0); }
+
+Status Recalibrator::lookup(const Place& place, Lookup& out) const {
+  if (chain_) chain_->look_up(place.context, out.context);
+  if (!config_.levels.has(Level::kHidden)) {
+    out.neighbors.clear();
+    out.similarity = -1.0f;
+    return Status::ok();
+  }
   out.unit.resize(config_.bank.key_dim);
   out.key.resize(config_.bank.key_dim);
-  DRIFT_TRY(keyer_.make(hidden, out.unit, out.key));
+  DRIFT_TRY(keyer_.make(place.hidden, out.unit, out.key));
   out.neighbors.resize(config_.neighbors);
   out.neighbors.resize(bank_->nearest(out.key, out.neighbors));
   out.similarity = out.neighbors.empty() ? -1.0f : out.neighbors[0].score;
@@ -79,70 +84,36 @@ void Recalibrator::combine(const Lookup& lookup, spec::SparseBias& out) const {
   }
 }
 
+// Index into kGainGrid.
+std::size_t Recalibrator::earned(const Lookup& lookup, const Judging& judging) const {
+  if (config_.gain == GainRule::kFixed) return kGainGrid.size() - 1;
+  return gains_.best({judging.rejection, judging.sampler.greedy()}, lookup.bin);
+}
+
 void Recalibrator::bias(const Lookup& lookup, const Judging& judging, Bias& out) const {
+  DRIFT_CHECK(!chain_, "a chain needs the draft's logits");
   out.gain = 0.0f;
   out.bias.clear();
   if (lookup.neighbors.empty() || config_.lambda == 0.0f) return;
   combine(lookup, out.bias);
-  if (out.bias.empty()) return;
-  out.gain = config_.lambda;
-  if (config_.gain == GainRule::kEarned) {
-    out.gain *= kGainGrid[gains_.best({judging.rejection, judging.sampler.greedy()}, lookup.bin)];
-  }
+  if (!out.bias.empty()) out.gain = config_.lambda * kGainGrid[earned(lookup, judging)];
 }
 
-void Recalibrator::choose_support(std::span<const float> draft_logits, std::span<const float> target_logits) {
-  const std::size_t m = config_.bank.support;
-  const std::size_t vocab = draft_logits.size();
-  const auto top = [&](std::span<const float> logits, std::vector<Token>& out) {
-    out.resize(std::min(m, vocab));
-    out.resize(simd::top_k(logits, m, out));
-    std::sort(out.begin(), out.end());
-  };
-  support_.clear();
-  if (config_.support != SupportRule::kDraft) top(target_logits, top_p_);
-  if (config_.support != SupportRule::kTarget) top(draft_logits, top_q_);
-  switch (config_.support) {
-    case SupportRule::kTarget: support_ = top_p_; break;
-    case SupportRule::kDraft: support_ = top_q_; break;
-    case SupportRule::kUnion:
-      std::set_union(top_p_.begin(), top_p_.end(), top_q_.begin(), top_q_.end(), std::back_inserter(support_));
-      break;
-    case SupportRule::kIntersection:
-      std::set_intersection(top_p_.begin(), top_p_.end(), top_q_.begin(), top_q_.end(), std::back_inserter(support_));
-      break;
+void Recalibrator::bias(const Lookup& lookup, std::span<const float> draft_logits, const Judging& judging, Bias& out) const {
+  if (!chain_) return bias(lookup, judging, out);
+  HiddenSaid hidden;
+  if (!lookup.neighbors.empty()) {
+    combine(lookup, hidden_bias_);
+    hidden = {&hidden_bias_, lookup.bin, earned(lookup, judging)};
   }
+  chain_->bias(lookup.context, hidden, draft_logits, judging, out.bias, out.chain);
+  out.gain = out.bias.empty() ? 0.0f : 1.0f;
 }
 
 void Recalibrator::residual(std::span<const float> draft_logits, std::span<const float> target_logits,
                             spec::SparseResidual& out) {
-  choose_support(draft_logits, target_logits);
-  double log_zp, log_zq;
-  if (config_.renormalise && !support_.empty()) {
-    std::vector<float> on_support(support_.size());
-    const auto normaliser = [&](std::span<const float> logits) {
-      for (std::size_t i = 0; i < support_.size(); ++i) on_support[i] = logits[static_cast<std::size_t>(support_[i])];
-      return simd::log_sum_exp(on_support);
-    };
-    log_zp = normaliser(target_logits);
-    log_zq = normaliser(draft_logits);
-  } else {
-    log_zp = simd::log_sum_exp(target_logits);
-    log_zq = simd::log_sum_exp(draft_logits);
-  }
-  if (config_.centre && !support_.empty()) {
-    // The same subtraction, with the mass outside the support as the common measure.
-    log_zp += log_mass_outside(target_logits, support_, log_zp);
-    log_zq += log_mass_outside(draft_logits, support_, log_zq);
-  }
-  out.tokens = support_;
-  out.values.resize(support_.size());
-  for (std::size_t i = 0; i < support_.size(); ++i) {
-    const std::size_t v = static_cast<std::size_t>(support_[i]);
-    const double r = (static_cast<double>(target_logits[v]) - log_zp) - (static_cast<double>(draft_logits[v]) - log_zq);
-    const float value = static_cast<float>(r);
-    out.values[i] = is_mutant(Mutant::kResidualNotClipped) ? value : std::clamp(value, -config_.clip, config_.clip);
-  }
+  residuals_.begin(draft_logits, target_logits);
+  residuals_.take(out);
 }
 
 Status Recalibrator::observe(const Lookup& found, const Bias& used, std::span<const float> draft_logits,
@@ -153,7 +124,8 @@ Status Recalibrator::observe(const Lookup& found, const Bias& used, std::span<co
                                 std::to_string(target_logits.size()) + " (target) elements; this bank's vocabulary has " +
                                 std::to_string(vocab)};
   }
-  if (found.key.size() != config_.bank.key_dim || found.unit.size() != config_.bank.key_dim) {
+  const bool hidden = config_.levels.has(Level::kHidden);
+  if (hidden && (found.key.size() != config_.bank.key_dim || found.unit.size() != config_.bank.key_dim)) {
     return {Code::kInvalid, "an observation needs the lookup of its own position"};
   }
   if (!simd::all_finite(draft_logits)) return {Code::kInvalid, "draft logits hold a NaN or an infinity"};
@@ -165,6 +137,15 @@ Status Recalibrator::observe(const Lookup& found, const Bias& used, std::span<co
   lesson.neighbors = found.neighbors;
   lesson.bin = found.bin;
   lesson.cls = {judging.rejection, judging.sampler.greedy()};
+  lesson.hidden = hidden;
+  if (chain_) {
+    residuals_.begin(draft_logits, target_logits);
+    lesson.scored = chain_->observe(found.context, used.chain, draft_logits, target_logits, judging, residuals_, lesson.residual,
+                                    lesson.rewards) &&
+                    config_.gain == GainRule::kEarned;
+    ++staged_;
+    return Status::ok();
+  }
   lesson.scored = config_.gain == GainRule::kEarned && !used.bias.empty();
   if (lesson.scored) lesson.rewards = reward_.of(judging, used.bias, config_.lambda, draft_logits, target_logits);
   if (is_mutant(Mutant::kResidualFromBiased)) {
@@ -179,15 +160,25 @@ Status Recalibrator::observe(const Lookup& found, const Bias& used, std::span<co
   return Status::ok();
 }
 
-void Recalibrator::commit() {
-  if (frozen_) {
-    staged_ = 0;
-    return;
+Status Recalibrator::observe_target(std::span<const Token> context, std::span<const float> target_logits) {
+  if (!config_.levels.has_ngrams()) return Status::ok();
+  if (target_logits.size() != config_.bank.vocab) {
+    return {Code::kInvalid, "target logits have " + std::to_string(target_logits.size()) +
+                                " elements; this bank's vocabulary has " + std::to_string(config_.bank.vocab)};
   }
+  if (!simd::all_finite(target_logits)) return {Code::kInvalid, "target logits hold a NaN or an infinity"};
+  chain_->look_up(context, context_);
+  chain_->observe_target(context_, target_logits);
+  return Status::ok();
+}
+
+void Recalibrator::commit() {
+  if (frozen_) return discard();
   touched_.clear();
   views_.clear();
   for (std::size_t i = 0; i < staged_; ++i) {
     const StagedLesson& lesson = lessons_[i];
+    if (!lesson.hidden) continue;
     // Farthest first, so that the nearest ends as the most recently used.
     for (std::size_t n = lesson.neighbors.size(); n-- > 0;) {
       if (kernel(lesson.neighbors[n].score, config_.sigma) >= kTouchWeight) touched_.push_back(lesson.neighbors[n].entry);
@@ -197,15 +188,19 @@ void Recalibrator::commit() {
     if (lesson.scored) gains_.learn(lesson.cls, lesson.bin, lesson.rewards);
   }
   bank_->commit(touched_, views_);
+  if (chain_) chain_->commit();
   for (std::size_t i = 0; i < staged_; ++i) {
-    if (keyer_.learn(lessons_[i].unit)) {
+    if (lessons_[i].hidden && keyer_.learn(lessons_[i].unit)) {
       bank_->rekey([this](std::span<float> key) { keyer_.convert(key); });
     }
   }
   staged_ = 0;
 }
 
-void Recalibrator::discard() { staged_ = 0; }
+void Recalibrator::discard() {
+  staged_ = 0;
+  if (chain_) chain_->discard();
+}
 
 bank::StoredBank Recalibrator::save(const bank::Fingerprint& fingerprint) const {
   return save(fingerprint, bank::Snapshot::copy(*bank_));
@@ -215,6 +210,8 @@ bank::StoredBank Recalibrator::save(const bank::Fingerprint& fingerprint, bank::
   bank::StoredBank stored;
   stored.fingerprint = fingerprint;
   stored.image = std::move(image);
+  stored.extras = carried_;
+  if (chain_) chain_->save(stored.extras);
   stored.extras[kGainsName] = gains_.save();
   stored.extras[kKeyStatsName] = keyer_.save();
   return stored;
@@ -232,7 +229,21 @@ Status Recalibrator::restore(const bank::StoredBank& stored) {
     DRIFT_TRY(gains.load(find(kGainsName)));
     DRIFT_TRY(keyer.load(find(kKeyStatsName)));
   }
+  std::unique_ptr<Chain> chain;
+  if (chain_) {
+    DRIFT_ASSIGN(chain, Chain::create(config_));
+    DRIFT_TRY(chain->restore(stored.extras));
+  }
   DRIFT_TRY(bank_->restore(stored.image));
+  chain_ = std::move(chain);
+  // Blocks of levels that are not in use here go back into the file as they came; save() overwrites its own.
+  carried_ = stored.extras;
+  for (std::size_t order = 1; chain_ && order <= kOrders; ++order) {  // what the file brings is what is in use
+    if (const bank::Bank* stored_level = chain_->bank(ngram_level(order))) {
+      config_.ngram_capacity = stored_level->config().capacity;
+      config_.ngram_support = stored_level->config().support;
+    }
+  }
   gains_ = gains;
   keyer_ = std::move(keyer);
   staged_ = 0;

@@ -4,26 +4,37 @@
 // verified position, then one commit(). Between commits the bank and the gains are frozen, so a step is a pure function of
 // (bank, rows, seed). Residuals are taken from raw logits at temperature 1: the bank never learns from itself, and does not
 // depend on a request's sampling settings.
+// With levels other than the hidden one (level.hpp) a Chain does the same for all of them.
 // Threads: none inside; one owner. Limits: RecalConfig. Cost: a lookup is one scan of the bank; a bias is k * m; an
 // observation two passes over the vocabulary; see `drift compare` for what that is of a block.
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "drift/bank/bank.hpp"
 #include "drift/bank/snapshot.hpp"
 #include "drift/bank/store.hpp"
 #include "drift/base/status.hpp"
+#include "drift/recal/chain.hpp"
 #include "drift/recal/config.hpp"
 #include "drift/recal/gain.hpp"
 #include "drift/recal/keyer.hpp"
+#include "drift/recal/residual.hpp"
 #include "drift/recal/reward.hpp"
 #include "drift/spec/sparse.hpp"
 
 namespace drift::recal {
+
+// Where in a text a position stands, as far as levels care.
+struct Place {
+  std::span<const float> hidden;   // the draft's last hidden state; may be empty where the hidden level takes no part
+  std::span<const Token> context;  // the text before the position; its last kOrders tokens count
+};
 
 // What one draft position found in the frozen bank. Filled by lookup(), passed on to bias() and observe() of the same step.
 struct Lookup {
@@ -32,12 +43,14 @@ struct Lookup {
   std::vector<bank::Neighbor> neighbors;  // best first
   std::size_t bin = 0;                    // context bin of the earned gain
   float similarity = -1.0f;               // of the nearest entry; -1 if there is none
+  ContextLookup context;                  // of the other levels
 };
 
 // The gain and the bias to use at one position: draft logits + gain * bias.
 struct Bias {
   spec::SparseBias bias;
   float gain = 0.0f;
+  ChainUse chain;  // how several levels made it up
 };
 
 class Recalibrator {
@@ -48,21 +61,29 @@ class Recalibrator {
   const bank::Bank& bank() const { return *bank_; }
   bank::Bank& bank() { return *bank_; }
   const GainTable& gains() const { return gains_; }
+  const Chain* chain() const { return chain_.get(); }  // null with the hidden level alone
+  std::uint64_t bytes() const;                         // of all banks, and of what other levels earned
 
   // Fails with kInvalid on a wrong width, a non-finite element or a zero vector.
-  Status lookup(std::span<const float> hidden, Lookup& out) const;
-  // Empty bias and gain 0 where nothing is near or no gain has been earned.
+  Status lookup(const Place& place, Lookup& out) const;
+  Status lookup(std::span<const float> hidden, Lookup& out) const { return lookup(Place{hidden, {}}, out); }
+  // Empty bias and gain 0 where nothing is near or no gain has been earned. Requires: raw finite draft logits, [vocab].
+  void bias(const Lookup& lookup, std::span<const float> draft_logits, const Judging& judging, Bias& out) const;
+  // The same without the logits. Requires: chain() == nullptr.
   void bias(const Lookup& lookup, const Judging& judging, Bias& out) const;
   // Stages one verified position: `found` and `used` as they were when the position was drafted, raw logits of both models.
   // Fails with kInvalid on wrong sizes or non-finite logits; nothing is staged then.
   Status observe(const Lookup& found, const Bias& used, std::span<const float> draft_logits, std::span<const float> target_logits,
                  const Judging& judging);
+  // Stages a verified position that no draft saw: n-gram levels learn what the target said there, others nothing.
+  // Fails as observe().
+  Status observe_target(std::span<const Token> context, std::span<const float> target_logits);
   // Applies what was staged: touches, lessons, gains, key statistics. Never fails.
   void commit();
   // Drops what was staged.
   void discard();
-  std::size_t staged() const { return staged_; }
-  void freeze(bool on) { frozen_ = on; }  // lookups go on, commits change nothing
+  std::size_t staged() const { return staged_; }  // positions with a draft row
+  void freeze(bool on) { frozen_ = on; }          // lookups go on, commits change nothing
 
   // log p - log q on the support, clipped (method.md section 4). Public for tests and the C API.
   void residual(std::span<const float> draft_logits, std::span<const float> target_logits, spec::SparseResidual& out);
@@ -77,12 +98,14 @@ class Recalibrator {
   struct Staged;
   explicit Recalibrator(const RecalConfig& config);
   void combine(const Lookup& lookup, spec::SparseBias& out) const;
-  void choose_support(std::span<const float> draft_logits, std::span<const float> target_logits);
+  std::size_t earned(const Lookup& lookup, const Judging& judging) const;
 
   RecalConfig config_;
   std::unique_ptr<bank::Bank> bank_;
   Keyer keyer_;
   GainTable gains_;
+  std::unique_ptr<Chain> chain_;                           // levels other than the hidden one
+  std::map<std::string, std::vector<std::byte>> carried_;  // blocks of a restored file that are of levels not in use here
   bool frozen_ = false;
 
   struct StagedLesson {
@@ -93,15 +116,18 @@ class Recalibrator {
     GainClass cls;
     std::size_t bin = 0;
     bool scored = false;
+    bool hidden = true;  // the hidden level takes part
   };
   std::vector<StagedLesson> lessons_;  // reused between steps
   std::size_t staged_ = 0;
   std::vector<EntryId> touched_;
   std::vector<bank::Lesson> views_;
   Reward reward_;
-  // scratch of residual() and combine()
-  std::vector<Token> top_p_, top_q_, support_;
+  ResidualTaker residuals_;
+  // scratch
   std::vector<float> biased_;
+  mutable spec::SparseBias hidden_bias_;
+  ContextLookup context_;
   mutable std::vector<std::pair<Token, float>> pairs_;
 };
 

@@ -91,7 +91,7 @@ Result<std::shared_ptr<Bank>> Banks::open(const BankId& id) {
   if (bank->session_) {
     state.entries = bank->recal()->bank().size();
     state.capacity = bank->recal()->bank().config().capacity;
-    state.bytes = bank->recal()->bank().bytes();
+    state.bytes = bank->recal()->bytes();
   }
   return bank;
 }

@@ -1,9 +1,10 @@
-// What the bank is for, on two toy streams (issue A, section 5.2).
+// What the bank is for, on three toy streams.
 //
 // Systematic: the draft's error is a function of a region that the hidden state shows. Memory must find it: acceptance comes
 // within 5 % of the oracle's (the target as its own draft) within 600 steps.
 // Idiosyncratic: the error is a fresh function of the whole context, which the hidden state does not show. Memory cannot help;
 // the earned gain must leave the draft alone: acceptance falls by less than a point.
+// By context: target and error are functions of the last two tokens, the hidden state is noise. Only levels keyed by tokens can help.
 #include <cstdio>
 
 #include "drift/trace/metrics.hpp"
@@ -16,7 +17,7 @@ constexpr std::size_t kRegions = 32;
 constexpr std::size_t kWidth = 32;
 constexpr std::size_t kMemory = 6;  // tokens of context the target depends on: enough that the text never repeats
 
-enum class Stream { kSystematic, kIdiosyncratic };
+enum class Stream { kSystematic, kIdiosyncratic, kByContext };
 
 std::uint64_t context_hash(std::uint64_t seed, std::span<const Token> context, std::size_t last) {
   const auto tail = context.last(std::min(last, context.size()));
@@ -29,8 +30,8 @@ float noise(std::uint64_t hash, std::uint64_t salt) { return testing::hash_float
 std::size_t region_of(std::span<const Token> context) { return static_cast<std::size_t>(context.back()) % kRegions; }
 
 // A peaked distribution, as a language model's: four likely tokens over a low noisy floor.
-void target_logits(std::uint64_t seed, std::span<const Token> context, std::span<float> logits) {
-  const std::uint64_t h = context_hash(seed, context, kMemory);
+void target_logits(std::uint64_t seed, std::span<const Token> context, std::span<float> logits, std::size_t memory = kMemory) {
+  const std::uint64_t h = context_hash(seed, context, memory);
   for (std::size_t v = 0; v < logits.size(); ++v) logits[v] = noise(h, v);
   const float peaks[] = {8.0f, 6.5f, 5.5f, 4.5f};
   for (std::size_t i = 0; i < 4; ++i) {
@@ -57,15 +58,23 @@ struct Toy {
   float by = 7.0f;
 };
 
+std::size_t memory_of(const Toy& t) { return t.stream == Stream::kByContext ? 2 : kMemory; }
+
 ToyModel target_of(const Toy& t) {
   ToyModel m;
   m.name = "target";
   m.vocab = t.vocab;
   m.context = 100'000;
   m.row = [t](std::span<const Token> context, std::span<float> logits, std::span<float>) {
-    target_logits(t.seed, context, logits);
+    target_logits(t.seed, context, logits, memory_of(t));
   };
   return m;
+}
+
+// Of the whole text: greedy answers that depend on two tokens soon run in circles, and a state of a few tokens would show where.
+void noisy_hidden(std::uint64_t seed, std::span<const Token> context, std::span<float> hidden) {
+  const std::uint64_t h = context_hash(seed ^ 0xabcull, context, context.size());
+  for (std::size_t i = 0; i < hidden.size(); ++i) hidden[i] = noise(h, 4'000 + i);
 }
 
 // Unit directions of the regions plus a little noise of the context: cosine about 0.995 within a region, about 0 between them.
@@ -80,11 +89,14 @@ ToyModel draft_of(const Toy& t) {
   m.name = "draft";
   m.hidden_width = kWidth;
   m.row = [t](std::span<const Token> context, std::span<float> logits, std::span<float> hidden) {
-    target_logits(t.seed, context, logits);
+    target_logits(t.seed, context, logits, memory_of(t));
     const bool systematic = t.stream == Stream::kSystematic;
-    mislead(systematic ? t.seed * 1'000 + region_of(context) : context_hash(t.seed ^ 0x1d10ull, context, kMemory), t.wrong, t.by,
-            logits);
-    region_hidden(t.seed, context, hidden);
+    mislead(systematic ? t.seed * 1'000 + region_of(context) : context_hash(t.seed ^ 0x1d10ull, context, memory_of(t)), t.wrong,
+            t.by, logits);
+    if (t.stream == Stream::kByContext)
+      noisy_hidden(t.seed, context, hidden);
+    else
+      region_hidden(t.seed, context, hidden);
   };
   return m;
 }
@@ -93,7 +105,7 @@ ToyModel oracle_of(const Toy& t) {
   ToyModel m = draft_of(t);
   m.name = "oracle";
   m.row = [t](std::span<const Token> context, std::span<float> logits, std::span<float> hidden) {
-    target_logits(t.seed, context, logits);
+    target_logits(t.seed, context, logits, memory_of(t));
     region_hidden(t.seed, context, hidden);
   };
   return m;
@@ -206,6 +218,31 @@ TEST(Systematic, SparseSupportWithoutCentringHelpsButStaysShort) {
   EXPECT_LT(got, 0.9);
 }
 
+// ---- by context ----
+
+TEST(Systematic, ErrorsByContextNeedLevelsKeyedByTokens) {
+  Toy t{Stream::kByContext, 1, 32, 6, 12.0f};
+  for (const Judged& judged : {kMatchGreedy, kMatchWarm, kRejectionWarm}) {
+    const auto after = [&](const ToyModel& draft, Mode mode, recal::Recalibrator* r) {
+      return decode_stream(t, draft, mode, judged, r, 12, 900, 2'000, 2'400).acceptance();
+    };
+    const double fixed_draft = after(draft_of(t), Mode::kStatic, nullptr);
+    const double oracle = after(oracle_of(t), Mode::kStatic, nullptr);
+    double got[2];
+    for (const bool levels : {false, true}) {
+      recal::RecalConfig config = config_of(t, recal::GainRule::kEarned, 32);
+      if (levels) config.levels = recal::parse_levels("all").value();
+      auto r = recal::Recalibrator::create(config);
+      ASSERT_TRUE(r.is_ok()) << r.status().message();
+      got[levels] = after(draft_of(t), Mode::kDrift, r->get());
+    }
+    std::printf("%s: static %.3f, hidden level %.3f, all levels %.3f, oracle %.3f\n", judged.name, fixed_draft, got[0], got[1],
+                oracle);
+    EXPECT_LT(got[0], 0.5 * oracle) << "the hidden state shows nothing";
+    EXPECT_GE(got[1], 0.85 * oracle);
+  }
+}
+
 // ---- idiosyncratic ----
 
 constexpr std::size_t kAnswers = 8;
@@ -239,6 +276,25 @@ TEST(Idiosyncratic, Match) { expect_little_lost(kMatchWarm, false); }
 TEST(Idiosyncratic, Rejection) { expect_little_lost(kRejectionWarm, false); }
 TEST(Idiosyncratic, MatchGreedyCentred) { expect_little_lost(kMatchGreedy, true); }
 TEST(Idiosyncratic, RejectionCentred) { expect_little_lost(kRejectionWarm, true); }
+
+// The same with every level at work: contexts recur here, but what follows them does not.
+void expect_little_lost_with_levels(const Judged& judged) {
+  for (const std::uint64_t seed : {1u, 2u}) {
+    const Toy t = idiosyncratic(seed);
+    recal::RecalConfig config = config_of(t, recal::GainRule::kEarned, 32);
+    config.levels = recal::parse_levels("all").value();
+    auto r = recal::Recalibrator::create(config);
+    ASSERT_TRUE(r.is_ok());
+    const trace::Metrics fixed_draft = whole_stream(t, Mode::kStatic, judged, nullptr);
+    const trace::Metrics drift = whole_stream(t, Mode::kDrift, judged, r->get());
+    std::printf("%s, seed %d, all levels: static %.4f, drift %.4f\n", judged.name, static_cast<int>(seed),
+                fixed_draft.acceptance(), drift.acceptance());
+    EXPECT_GT(drift.acceptance(), fixed_draft.acceptance() - kMostLost);
+  }
+}
+
+TEST(Idiosyncratic, MatchGreedyWithAllLevels) { expect_little_lost_with_levels(kMatchGreedy); }
+TEST(Idiosyncratic, RejectionWithAllLevels) { expect_little_lost_with_levels(kRejectionWarm); }
 
 // That this stream is dangerous at all: an unearned gain loses on it.
 TEST(Idiosyncratic, AFixedGainLoses) {

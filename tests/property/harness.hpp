@@ -80,6 +80,56 @@ inline recal::RecalConfig hostile_config(std::size_t vocab, std::size_t width, r
   return c;
 }
 
+// All levels, each with room for so few contexts that entries come and go within one answer.
+inline recal::RecalConfig hostile_chain_config(std::size_t vocab, std::size_t width, recal::GainRule gain) {
+  recal::RecalConfig c = hostile_config(vocab, width, gain, 1.0f);
+  c.levels = recal::parse_levels("all").value();
+  c.ngram_capacity = 6;
+  c.ngram_support = 3;
+  return c;
+}
+
+// Levels other than the hidden one: taught by random rows at random contexts, with scores that trust the strongest choice.
+inline void make_levels_hostile(recal::Recalibrator& r, std::uint64_t seed, bank::StoredBank& stored) {
+  const RngStream random(seed);
+  const std::uint32_t vocab = r.config().bank.vocab;
+  Pos number = 0;
+  const auto uniform = [&] { return static_cast<float>(random.uniform({1, number++, Purpose::kDraw, 0})); };
+  for (int i = 0; i < 24; ++i) {
+    std::vector<Token> context;
+    for (int n = 0; n < 4; ++n) context.push_back(static_cast<Token>(uniform() * static_cast<float>(vocab)));
+    std::vector<float> hidden(r.config().bank.key_dim), draft(vocab), target(vocab);
+    for (float& x : hidden) x = uniform() - 0.5f;
+    for (float& x : draft) x = 6.0f * uniform();
+    for (float& x : target) x = 9.0f * uniform();
+    recal::Lookup found;
+    recal::Bias used;
+    const recal::Judging judging{true, kPlain};
+    EXPECT_TRUE(r.lookup({hidden, context}, found).is_ok());
+    r.bias(found, draft, judging, used);
+    EXPECT_TRUE(r.observe(found, used, draft, target, judging).is_ok());
+    r.commit();
+  }
+  const bank::StoredBank taught = r.save({});
+  for (std::size_t i = 0; i < recal::kLevels; ++i) {
+    const auto level = static_cast<recal::Level>(i);
+    if (r.chain()->bank(level) == nullptr) continue;
+    const std::string name = recal::kLevelNames[i];
+    const bool ngram = level >= recal::Level::kNgram1;
+    const std::size_t bins = 1 + (ngram ? recal::kMixCountEdges.size() : recal::kGlobalCountEdges.size());
+    recal::ScoreTable scores(r.chain()->scores(level)->choices(), bins);
+    std::vector<double> rising(scores.choices().size());
+    for (std::size_t n = 0; n < rising.size(); ++n) rising[n] = 0.1 * static_cast<double>(n);
+    for (const bool rejection : {false, true}) {
+      for (const bool greedy : {false, true}) {
+        for (std::size_t bin = 0; bin < bins; ++bin) scores.learn({rejection, greedy}, bin, rising);
+      }
+    }
+    stored.extras["level." + name] = taught.extras.at("level." + name);
+    stored.extras["scores." + name] = scores.save();
+  }
+}
+
 // Fills a bank with large residuals at random keys, and a gain table that trusts them everywhere.
 inline bank::StoredBank hostile_bank(const recal::RecalConfig& config, std::uint64_t seed) {
   auto made = recal::Recalibrator::create(config);
@@ -111,6 +161,11 @@ inline bank::StoredBank hostile_bank(const recal::RecalConfig& config, std::uint
     for (const bool greedy : {false, true}) {
       for (std::size_t bin = 0; bin < recal::kGainBins; ++bin) gains.learn({rejection, greedy}, bin, {0.0, 0.1, 0.2, 0.3});
     }
+  }
+  if (r.chain() != nullptr) {
+    auto other = recal::Recalibrator::create(config);
+    EXPECT_TRUE(other.is_ok());
+    make_levels_hostile(**other, seed + 3, stored);
   }
   stored.extras["gains"] = gains.save();
   return stored;

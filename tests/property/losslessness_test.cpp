@@ -21,7 +21,10 @@ enum class Memory {
   kSuffixCounts,
   kDraftSuffix,
   kDraftSuffixCounts,
-  kDriftSuffix
+  kDriftSuffix,
+  kLevels,
+  kLevelsEarned,
+  kLevelsSuffix
 };
 
 const char* memory_name(Memory m) {
@@ -36,6 +39,9 @@ const char* memory_name(Memory m) {
     case Memory::kDraftSuffix: return "draft_suffix";
     case Memory::kDraftSuffixCounts: return "draft_suffix_counts";
     case Memory::kDriftSuffix: return "drift_suffix";
+    case Memory::kLevels: return "levels";
+    case Memory::kLevelsEarned: return "levels_earned";
+    case Memory::kLevelsSuffix: return "levels_suffix";
   }
   return "";
 }
@@ -48,7 +54,8 @@ Mode mode_of(Memory m) {
     case Memory::kSuffixCounts: return Mode::kSuffix;
     case Memory::kDraftSuffix:
     case Memory::kDraftSuffixCounts: return Mode::kDraftSuffix;
-    case Memory::kDriftSuffix: return Mode::kDriftSuffix;
+    case Memory::kDriftSuffix:
+    case Memory::kLevelsSuffix: return Mode::kDriftSuffix;
     default: return Mode::kDrift;
   }
 }
@@ -73,8 +80,12 @@ ToyModel draft_of(const Case& c) {
 }
 
 std::unique_ptr<recal::Recalibrator> recalibrator_of(const Case& c) {
-  const auto gain = c.memory == Memory::kEarned ? recal::GainRule::kEarned : recal::GainRule::kFixed;
-  auto made = recal::Recalibrator::create(hostile_config(c.vocab, c.width, gain, c.memory == Memory::kFixed2 ? 2.0f : 1.0f));
+  const bool earned = c.memory == Memory::kEarned || c.memory == Memory::kLevelsEarned || c.memory == Memory::kLevelsSuffix;
+  const auto gain = earned ? recal::GainRule::kEarned : recal::GainRule::kFixed;
+  const bool levels = c.memory == Memory::kLevels || c.memory == Memory::kLevelsEarned || c.memory == Memory::kLevelsSuffix;
+  auto made =
+      recal::Recalibrator::create(levels ? hostile_chain_config(c.vocab, c.width, gain)
+                                         : hostile_config(c.vocab, c.width, gain, c.memory == Memory::kFixed2 ? 2.0f : 1.0f));
   EXPECT_TRUE(made.is_ok()) << made.status().message();
   return std::move(made).value();
 }
@@ -101,6 +112,7 @@ struct Enumerated {
   std::uint64_t paths = 0;
   std::uint64_t bank_proposals = 0;                            // proposals that the bank changed, over all paths
   std::uint64_t evictions = 0;                                 // entries evicted, over all paths
+  std::uint64_t context_evictions = 0;                         // likewise, of levels keyed by tokens
   std::uint64_t copied = 0, copied_accepted = 0, drafted = 0;  // proposals by origin, over all paths
 };
 
@@ -140,6 +152,8 @@ void enumerate(const Case& c, Enumerated& out) {
       }
     }
     out.evictions += r->bank().stats().evicted;
+    for (std::size_t order = 1; r->chain() != nullptr && order <= recal::kOrders; ++order)
+      out.context_evictions += r->chain()->bank(recal::ngram_level(order))->stats().evicted;
     ASSERT_LT(choices.paths(), 5'000'000u) << "too many paths for a test";
   } while (choices.next());
   out.paths = choices.paths();
@@ -158,6 +172,9 @@ void expect_lossless(const Case& c, const std::string& what) {
   if (mode == Mode::kDrift) {
     EXPECT_GT(got.bank_proposals, 0u) << what << ": the hostile bank never changed a proposal, so this case shows nothing";
     EXPECT_GT(got.evictions, 0u) << what << ": nothing was evicted, so the bank hardly moved";
+  }
+  if (c.memory == Memory::kLevels || c.memory == Memory::kLevelsEarned) {
+    EXPECT_GT(got.context_evictions, 0u) << what << ": no context was evicted, so the levels hardly moved";
   }
   if (decode::copies(mode)) {
     EXPECT_GT(got.copied, 0u) << what << ": nothing was copied, so this case shows nothing";
@@ -192,14 +209,13 @@ std::string grid_name(const ::testing::TestParamInfo<Grid::ParamType>& info) {
          (std::get<1>(info.param) == JudgeRule::kMatch ? "match" : "rejection") + "_" + samplers()[std::get<2>(info.param)].name;
 }
 
-INSTANTIATE_TEST_SUITE_P(Losslessness, Grid,
-                         ::testing::Combine(::testing::Values(Memory::kStatic, Memory::kFixed1, Memory::kFixed2, Memory::kEarned,
-                                                              Memory::kLookup, Memory::kSuffix, Memory::kSuffixCounts,
-                                                              Memory::kDraftSuffix, Memory::kDraftSuffixCounts,
-                                                              Memory::kDriftSuffix),
-                                            ::testing::Values(JudgeRule::kMatch, JudgeRule::kRejection),
-                                            ::testing::Range<std::size_t>(0, 6)),
-                         grid_name);
+INSTANTIATE_TEST_SUITE_P(
+    Losslessness, Grid,
+    ::testing::Combine(::testing::Values(Memory::kStatic, Memory::kFixed1, Memory::kFixed2, Memory::kEarned, Memory::kLookup,
+                                         Memory::kSuffix, Memory::kSuffixCounts, Memory::kDraftSuffix, Memory::kDraftSuffixCounts,
+                                         Memory::kDriftSuffix, Memory::kLevels, Memory::kLevelsEarned, Memory::kLevelsSuffix),
+                       ::testing::Values(JudgeRule::kMatch, JudgeRule::kRejection), ::testing::Range<std::size_t>(0, 6)),
+    grid_name);
 
 // ---- long blocks: three proposals, four tokens; what happens after the first rejected position matters here ----
 
@@ -228,7 +244,7 @@ std::string long_name(const ::testing::TestParamInfo<LongBlock::ParamType>& info
 
 INSTANTIATE_TEST_SUITE_P(Losslessness, LongBlock,
                          ::testing::Combine(::testing::Values(Memory::kFixed1, Memory::kFixed2, Memory::kEarned,
-                                                              Memory::kDraftSuffix, Memory::kDriftSuffix),
+                                                              Memory::kDraftSuffix, Memory::kDriftSuffix, Memory::kLevelsEarned),
                                             ::testing::Values(JudgeRule::kMatch, JudgeRule::kRejection),
                                             ::testing::Values(1, 3, 4)),
                          long_name);
@@ -237,7 +253,7 @@ INSTANTIATE_TEST_SUITE_P(Losslessness, LongBlock,
 
 TEST(Losslessness, EndTokenInTheMiddle) {
   for (const JudgeRule rule : {JudgeRule::kMatch, JudgeRule::kRejection}) {
-    for (const Memory memory : {Memory::kStatic, Memory::kFixed2, Memory::kSuffixCounts, Memory::kDriftSuffix}) {
+    for (const Memory memory : {Memory::kStatic, Memory::kFixed2, Memory::kSuffixCounts, Memory::kDriftSuffix, Memory::kLevels}) {
       Case c;
       c.memory = memory;
       c.rule = rule;
@@ -307,7 +323,8 @@ TEST(Losslessness, TwoSequencesSharingOneBankAreIndependent) {
   for (const auto& [memory, rule] : std::vector<std::pair<Memory, JudgeRule>>{{Memory::kFixed2, JudgeRule::kMatch},
                                                                               {Memory::kFixed2, JudgeRule::kRejection},
                                                                               {Memory::kDriftSuffix, JudgeRule::kMatch},
-                                                                              {Memory::kDriftSuffix, JudgeRule::kRejection}}) {
+                                                                              {Memory::kDriftSuffix, JudgeRule::kRejection},
+                                                                              {Memory::kLevels, JudgeRule::kRejection}}) {
     Case a;
     a.memory = memory;
     a.rule = rule;
@@ -328,7 +345,8 @@ TEST(Losslessness, TwoSequencesSharingOneBankAreIndependent) {
 
 TEST(Losslessness, AnswersThatFollowEachOtherAreIndependent) {
   for (const JudgeRule rule : {JudgeRule::kMatch, JudgeRule::kRejection}) {
-    for (const Memory memory : {Memory::kSuffix, Memory::kSuffixCounts, Memory::kDraftSuffix, Memory::kDriftSuffix}) {
+    for (const Memory memory :
+         {Memory::kSuffix, Memory::kSuffixCounts, Memory::kDraftSuffix, Memory::kDriftSuffix, Memory::kLevelsSuffix}) {
       Case c;
       c.memory = memory;
       c.rule = rule;

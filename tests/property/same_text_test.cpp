@@ -33,6 +33,11 @@ struct World {
     recal.gain = seed % 4 == 0 ? recal::GainRule::kEarned : recal::GainRule::kFixed;
     recal.weights = static_cast<recal::WeightRule>(seed % 2);
     recal.support = static_cast<recal::SupportRule>(seed % 4);
+    if (seed % 3 == 2) {
+      recal.levels = recal::parse_levels(seed % 2 == 0 ? "all" : "global,ngram2,ngram3").value();
+      recal.ngram_capacity = 1 + static_cast<std::uint32_t>(seed % 30);
+      recal.ngram_support = 1 + static_cast<std::uint32_t>(seed % 8);
+    }
     for (std::uint64_t i = 0; i < 1 + seed % 5; ++i) prompt.push_back(static_cast<Token>((seed + i * i) % vocab));
   }
 
