@@ -225,6 +225,7 @@ Status check_restorable(const StoredBank& stored) {
   }
   recal::RecalConfig config;
   config.bank = stored.image.config;
+  DRIFT_ASSIGN(config.levels, recal::parse_levels("all"));  // so that what it holds of other levels is looked at too
   DRIFT_ASSIGN(const auto recal, recal::Recalibrator::create(config));
   return recal->restore(stored);
 }

@@ -152,6 +152,27 @@ TEST_F(BankCommandTest, BadFieldsAreRefusedNamingTheLine) {
   EXPECT_FALSE(import_text(std::string(100'000, '[')).is_ok());
 }
 
+TEST_F(BankCommandTest, OtherLevelsAreCheckedToo) {
+  bank::StoredBank stored = runnable(3);
+  recal::RecalConfig config;
+  config.bank = stored.image.config;
+  config.levels = {recal::Level::kNgram2};
+  config.ngram_capacity = 4;
+  const auto recal = recal::Recalibrator::create(config);
+  ASSERT_TRUE(recal.is_ok()) << recal.status().message();
+  for (const auto& [name, content] : recal.value()->save({}).extras) {
+    if (name.find("ngram2") != std::string::npos) stored.extras[name] = content;
+  }
+  bank::StoredBank cut = stored, half = stored;
+  cut.extras["level.ngram2"].pop_back();
+  half.extras.erase("scores.ngram2");
+  EXPECT_NE(import_text(exported(cut)).message().find("level"), std::string::npos);
+  EXPECT_NE(import_text(exported(half)).message().find("ngram2"), std::string::npos);
+  EXPECT_FALSE(fs::exists(path_));
+  ASSERT_TRUE(import_text(exported(stored)).is_ok());
+  EXPECT_TRUE(sample::same(load(), stored));
+}
+
 TEST_F(BankCommandTest, ResetKeepsTheBinding) {
   const bank::StoredBank stored = sample::bank(3);
   save(stored);

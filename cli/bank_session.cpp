@@ -8,7 +8,8 @@ namespace drift::cli {
 namespace {
 
 constexpr std::size_t kNameMax = 200;  // characters: at most 803 bytes of the store's 1,024
-constexpr const char* kBankKeys[] = {"capacity", "support", "tau", "eta", "rate", "key-type", "int8-scan", "standardise"};
+constexpr const char* kBankKeys[] = {"capacity",    "support",        "tau",          "eta", "rate", "key-type", "int8-scan",
+                                     "standardise", "ngram-capacity", "ngram-support"};
 
 }  // namespace
 
@@ -18,9 +19,9 @@ recal::BankOwner bank_owner(const Pair& pair) {
           text::printable(pair.draft_info.name, kNameMax)};
 }
 
-Status check_agrees(const Settings& settings, const bank::BankConfig& stored, const std::string& path) {
+Status check_agrees(const Settings& settings, const recal::RecalConfig& stored, const std::string& path) {
   Settings kept = settings;
-  kept.recal.bank = stored;
+  kept.recal = stored;
   for (const char* key : kBankKeys) {
     if (!settings.given.contains(key)) continue;
     const std::string wanted = setting_value(settings, key), there = setting_value(kept, key);
@@ -37,7 +38,7 @@ Result<recal::BankSession> open_bank(const std::string& path, bool read_only, co
   DRIFT_ASSIGN(const recal::RecalConfig config, complete(settings.recal, pair));
   const recal::BankOwner owner = path.empty() ? recal::BankOwner{} : bank_owner(pair);
   return recal::BankSession::open(path, read_only, config, owner,
-                                  [&](const bank::BankConfig& stored) { return check_agrees(settings, stored, path); });
+                                  [&](const recal::RecalConfig& stored) { return check_agrees(settings, stored, path); });
 }
 
 }  // namespace drift::cli

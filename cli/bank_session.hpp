@@ -15,7 +15,7 @@ namespace drift::cli {
 recal::BankOwner bank_owner(const Pair& pair);
 
 // Fails with kForeign, naming the flag, where a setting given on purpose is not what the stored bank was made with.
-Status check_agrees(const Settings& settings, const bank::BankConfig& stored, const std::string& path);
+Status check_agrees(const Settings& settings, const recal::RecalConfig& stored, const std::string& path);
 
 // As recal::BankSession::open and check_agrees.
 Result<recal::BankSession> open_bank(const std::string& path, bool read_only, const Settings& settings, const Pair& pair);

@@ -61,9 +61,10 @@ struct VariantResult {
   Variant variant;
   std::size_t draft = 0;  // which of CompareResult::drafts it drafts with, or begins to learn from
   std::vector<PromptRun> runs;
-  std::uint64_t bank_entries = 0, bank_bytes = 0;     // after the last repeat
-  std::uint64_t suffix_tokens = 0, suffix_bytes = 0;  // likewise
-  std::optional<engine::LearnerStats> learner;        // of drafts that learn: counts and times of all repeats, bytes of the last
+  std::uint64_t bank_entries = 0, bank_bytes = 0;      // after the last repeat
+  std::map<std::string, std::uint64_t> level_entries;  // likewise, of levels other than the hidden one
+  std::uint64_t suffix_tokens = 0, suffix_bytes = 0;   // likewise
+  std::optional<engine::LearnerStats> learner;         // of drafts that learn: counts and times of all repeats, bytes of the last
 
   // Filled by summarise().
   trace::Metrics total;

@@ -106,6 +106,7 @@ Json mode_json(const CompareOptions& options, const VariantResult& v, const Comp
                     {"total", per_step(m.times.total_ns, m)}};
   out["bank_entries"] = v.bank_entries;
   out["bank_bytes"] = v.bank_bytes;
+  out["level_entries"] = v.level_entries;
   out["suffix_tokens"] = v.suffix_tokens;
   out["suffix_bytes"] = v.suffix_bytes;
   const bool drafts = decode::drafts(v.variant.mode);
@@ -172,7 +173,7 @@ Json loras_json(const std::vector<engine::LoraAdapter>& adapters) {
 std::string report_json(const CompareOptions& options, const CompareResult& result) {
   Json out;
   out["schema"] = "drift.compare/1";
-  out["schema_minor"] = 2;
+  out["schema_minor"] = 3;
   out["drift_version"] = program_version();
   out["partial"] = result.partial;
   out["runs_done"] = result.done_runs;

@@ -141,6 +141,11 @@ void put_details(Out out, const CompareResult& result) {
     fmt::format_to(out, "  {} accepted thanks to the bank ({:.2f} % of accepted); bank: {} entries, {:.1f} MB\n", m.accepted_bank,
                    m.accepted > 0 ? 100.0 * static_cast<double>(m.accepted_bank) / static_cast<double>(m.accepted) : 0.0,
                    v.bank_entries, static_cast<double>(v.bank_bytes) * 1e-6);
+    if (!v.level_entries.empty()) {
+      fmt::format_to(out, "  entries of other levels:");
+      for (const auto& [level, entries] : v.level_entries) fmt::format_to(out, " {} {}", level, entries);
+      fmt::format_to(out, "\n");
+    }
     const auto share = [&](std::int64_t ns) {
       const std::int64_t block = m.times.draft_ns + m.times.verify_ns;
       return block > 0 ? 100 * static_cast<double>(ns) / static_cast<double>(block) : 0.0;

@@ -40,6 +40,14 @@ const char* ending_name(decode::Ending ending) {
   return "?";
 }
 
+std::map<std::string, std::uint64_t> level_entries(const recal::Recalibrator& r) {
+  std::map<std::string, std::uint64_t> out;
+  for (std::size_t i = 0; r.chain() != nullptr && i < recal::kLevels; ++i) {
+    if (const bank::Bank* level = r.chain()->bank(static_cast<recal::Level>(i))) out[recal::kLevelNames[i]] = level->size();
+  }
+  return out;
+}
+
 // "drift: 12/60 ..." on stderr: one line rewritten on a terminal (cut to its width, for a wrapped line cannot be rewritten), a
 // new line now and then elsewhere.
 class Progress {
@@ -95,7 +103,8 @@ class Comparison {
     for (std::size_t v = 0; v < banks_.size(); ++v) {
       if (!banks_[v]) continue;
       result_.variants[v].bank_entries = banks_[v]->bank().size();
-      result_.variants[v].bank_bytes = banks_[v]->bank().bytes();
+      result_.variants[v].bank_bytes = banks_[v]->bytes();
+      result_.variants[v].level_entries = level_entries(*banks_[v]);
     }
     for (std::size_t v = 0; v < suffixes_.size(); ++v) {
       if (!suffixes_[v]) continue;

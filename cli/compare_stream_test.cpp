@@ -119,7 +119,7 @@ TEST(CompareStream, TheJsonHasCurveAndSegments) {
   summarise(options, result);
   const auto json = nlohmann::json::parse(report_json(options, result));
   EXPECT_EQ(json["schema"], "drift.compare/1") << "fields were added only: old readers go on";
-  EXPECT_EQ(json["schema_minor"], 2);
+  EXPECT_EQ(json["schema_minor"], 3);
   EXPECT_EQ(json["settings"]["stream"], true);
   EXPECT_EQ(json["segments"][1], nlohmann::json::parse(R"({"domain": "law", "first_prompt": 1, "prompts": 2})"));
   const auto& mode = json["modes"][1];

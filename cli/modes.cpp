@@ -61,7 +61,8 @@ Result<Variant> begin_variant(std::string_view head, const Settings& defaults) {
 Result<std::vector<Variant>> parse_modes(std::string_view list, const Settings& defaults) {
   std::vector<Variant> variants;
   std::string_view rest = list;
-  int settings = 0;  // of the last variant
+  int settings = 0;    // of the last variant
+  std::string levels;  // the last setting, if it was `levels=...`: names of levels go on with its list
   for (bool more = true; more;) {
     const std::size_t comma = rest.find(',');
     std::string_view piece = rest.substr(0, comma);
@@ -69,6 +70,12 @@ Result<std::vector<Variant>> parse_modes(std::string_view list, const Settings& 
     if (more) rest.remove_prefix(comma + 1);
     if (piece.empty())
       return Status(Code::kInvalid, fmt::format("--modes '{}' has an empty piece; write e.g. off,static,drift", list));
+    if (!levels.empty() && recal::find_level(piece)) {
+      levels += "+" + std::string(piece);
+      DRIFT_TRY(add_setting(variants.back(), levels));
+      continue;
+    }
+    levels.clear();
     if (variants.empty() || begins_variant(piece)) {
       if (variants.size() == kVariantsMax)
         return Status(Code::kInvalid, fmt::format("--modes names more than {} modes", kVariantsMax));
@@ -87,6 +94,7 @@ Result<std::vector<Variant>> parse_modes(std::string_view list, const Settings& 
     if (settings++ > 0 && piece.starts_with("preset="))
       return refuse(piece, "a preset replaces what was set before it: put it first");
     DRIFT_TRY(add_setting(variants.back(), piece));
+    if (piece.rfind("levels=", 0) == 0) levels = std::string(piece);
   }
   return variants;
 }

@@ -3,10 +3,10 @@
 //   list    = variant { "," variant }
 //   variant = [ label "=" ] mode [ ":" setting { "," setting } ]
 //   mode    = "off" | "static" | "drift" | "online-kd" | "lookup" | "suffix" | "draft+suffix" | "drift+suffix"
-//   setting = key "=" value            (keys and bounds: settings.hpp)
+//   setting = key "=" value            (keys and bounds: settings.hpp; the value of `levels` may hold commas between its names)
 //   label   = 1 to 32 of A-Z a-z 0-9 . _ - +, not the name of a setting; the mode's name if left out
 // After a comma a new variant begins unless the piece reads KEY=..., or NAME=VALUE without a ":" and with VALUE no mode.
-// A value holds no comma.
+// No other value holds a comma.
 #pragma once
 
 #include <string>

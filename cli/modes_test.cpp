@@ -101,6 +101,18 @@ TEST(Modes, ThoseThatCopy) {
   EXPECT_FLOAT_EQ(v[5].settings.recal.bank.tau, 0.5f);
 }
 
+TEST(Modes, LevelsMayBeJoinedByCommas) {
+  const auto v =
+      parsed("off,c=drift:levels=global,hidden,ngram1,tau=0.5,n=drift:tau=0.4,levels=ngram1+ngram2,a=drift:levels=all,static");
+  ASSERT_EQ(v.size(), 5u);
+  EXPECT_EQ(recal::level_names(v[1].settings.recal.levels, "+"), "global+hidden+ngram1");
+  EXPECT_FLOAT_EQ(v[1].settings.recal.bank.tau, 0.5f);
+  EXPECT_EQ(recal::level_names(v[2].settings.recal.levels, "+"), "ngram1+ngram2");
+  EXPECT_EQ(v[3].settings.recal.levels, recal::parse_levels("all").value());
+  EXPECT_EQ(v[4].label, "static");
+  EXPECT_EQ(parsed("drift")[0].settings.recal.levels, recal::kHiddenOnly);
+}
+
 TEST(Modes, BadListsNameThePiece) {
   const std::pair<const char*, const char*> cases[] = {
       {"", "empty piece"},
@@ -126,6 +138,9 @@ TEST(Modes, BadListsNameThePiece) {
       {"static:model-draft=", "model-draft in mode 'static' is empty"},
       {"lookup:model-draft=a.gguf", "belongs to modes with a draft"},
       {"static:draft=3,lambda=drift:tau=0", "'lambda' belongs to drift modes"},
+      {"drift:levels=global,ngram9", "no mode 'ngram9'"},
+      {"drift:levels=ngram9", "'ngram9' is no level"},
+      {"drift:tau=0.5,ngram1", "no mode 'ngram1'"},
       {"tau=drift", "may not be the name of a setting"},
       {"a b=drift", "a label is"},
       {"=drift", "a label is"},

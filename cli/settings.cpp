@@ -13,7 +13,7 @@ namespace {
 using Scope = SettingScope;
 
 // The bounds stand once more in bank/config.hpp, recal/config.hpp and kd_config.hpp; settings_test holds the two together.
-constexpr std::array<SettingInfo, 33> kTable{{
+constexpr std::array<SettingInfo, 36> kTable{{
     {"preset", "default|seed",
      "a whole set of values: 'seed' is the seed's rule (lambda 0.6, fixed gain, kernel sum, shared top m)", Scope::kRecal},
     {"judge", "match|rejection", "how proposals are judged: same draw as the target's, or min(1, p/q)", Scope::kDrafting},
@@ -23,6 +23,12 @@ constexpr std::array<SettingInfo, 33> kTable{{
     {"copy-q", "top|counts", "copied: the most frequent continuation, or drawn from all by count (above temperature 0)",
      Scope::kCopy},
     {"suffix-tokens", "64..16777216", "tokens of earlier answers the suffix memory holds; 28 bytes each", Scope::kSuffix},
+    {"levels", "all|global,hidden,ngram1,ngram2,ngram3,ngram4",
+     "what corrects the draft, general to specific, joined by commas: one bias, the bank keyed by hidden states, the last 1 to 4 "
+     "tokens",
+     Scope::kRecal},
+    {"ngram-capacity", "1..32768", "contexts each n-gram level holds", Scope::kRecal},
+    {"ngram-support", "1..32", "tokens stored per context", Scope::kRecal},
     {"capacity", "1..65536", "entries of the bank (N)", Scope::kRecal},
     {"support", "1..1024", "tokens an entry holds (m)", Scope::kRecal},
     {"neighbors", "1..256", "entries consulted per position (k)", Scope::kRecal},
@@ -117,6 +123,13 @@ Status set_choice(E& out, const std::string& shown, const std::string& text, con
   return Status::ok();
 }
 
+Status set_levels(recal::LevelSet& out, const std::string& shown, const std::string& text) {
+  auto parsed = recal::parse_levels(text);
+  if (!parsed.is_ok()) return {Code::kInvalid, fmt::format("{}: {}", shown, parsed.status().message())};
+  out = *parsed;
+  return Status::ok();
+}
+
 // A preset replaces the method's values and leaves what a bank is made of alone.
 Status set_preset(Settings& s, const std::string& shown, const std::string& text) {
   bool seed = false;
@@ -141,6 +154,9 @@ Status apply(Settings& s, const std::string& key, const std::string& text, const
   if (key == "copy-q") return set_choice(s.copy.q, shown, text, kCopyRules);
   if (key == "suffix-tokens")
     return set_whole(s.suffix_tokens, shown, text, propose::kMostMemoryTokens, propose::kLeastMemoryTokens);
+  if (key == "levels") return set_levels(r.levels, shown, text);
+  if (key == "ngram-capacity") return set_whole(r.ngram_capacity, shown, text, recal::kMaxNgramCapacity);
+  if (key == "ngram-support") return set_whole(r.ngram_support, shown, text, recal::kMaxNgramSupport);
   if (key == "capacity") return set_whole(r.bank.capacity, shown, text, bank::kMaxCapacity);
   if (key == "support") return set_whole(r.bank.support, shown, text, bank::kMaxSupport);
   if (key == "neighbors") return set_whole(r.neighbors, shown, text, bank::kMaxNeighbors);
@@ -197,6 +213,9 @@ std::string setting_value(const Settings& s, const std::string& key) {
   if (key == "min-match") return std::to_string(s.copy.min_match);
   if (key == "copy-q") return name_of(s.copy.q, kCopyRules);
   if (key == "suffix-tokens") return std::to_string(s.suffix_tokens);
+  if (key == "levels") return recal::level_names(r.levels, ",");
+  if (key == "ngram-capacity") return std::to_string(r.ngram_capacity);
+  if (key == "ngram-support") return std::to_string(r.ngram_support);
   if (key == "capacity") return std::to_string(r.bank.capacity);
   if (key == "support") return std::to_string(r.bank.support);
   if (key == "neighbors") return std::to_string(r.neighbors);

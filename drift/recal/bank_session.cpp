@@ -15,7 +15,6 @@ Result<BankSession> BankSession::open(const std::string& path, bool read_only, R
     DRIFT_ASSIGN(auto file, bank::BankFile::open(path, read_only ? bank::Access::kReadOnly : bank::Access::kReadWrite));
     if (!file->empty()) {
       DRIFT_ASSIGN(stored, file->load(owner.fingerprint));
-      if (agrees) DRIFT_TRY(agrees(stored->image.config));
       const bank::BankConfig pair = config.bank;
       config.bank = stored->image.config;
       config.bank.key_dim = pair.key_dim;
@@ -26,7 +25,10 @@ Result<BankSession> BankSession::open(const std::string& path, bool read_only, R
     if (!read_only) session.file_ = std::move(file);
   }
   DRIFT_ASSIGN(session.recal_, Recalibrator::create(config));
-  if (stored) DRIFT_TRY(session.recal_->restore(*stored));
+  if (stored) {
+    DRIFT_TRY(session.recal_->restore(*stored));
+    if (agrees) DRIFT_TRY(agrees(session.recal_->config()));
+  }
   return session;
 }
 

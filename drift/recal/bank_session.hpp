@@ -20,12 +20,12 @@ struct BankOwner {
 
 class BankSession {
  public:
-  // Says whether a stored bank's make-up may be used.
-  using Agrees = std::function<Status(const bank::BankConfig& stored)>;
+  // Says whether the make-up that a stored bank brings, its other levels included, may be used.
+  using Agrees = std::function<Status(const RecalConfig& stored)>;
 
   // `path` may be empty: a bank in memory only, no owner needed. With read_only the file must hold a bank, and save() does nothing.
-  // A stored bank brings its own BankConfig. Requires: config.bank.key_dim and vocab are those of the pair.
-  // Fails as RecalConfig::validate (no file is made then), BankFile::open and load, `agrees`, Recalibrator::restore.
+  // A stored bank brings its own BankConfig, stored levels their sizes. Requires: config.bank.key_dim and vocab are those of the pair.
+  // Fails as RecalConfig::validate (no file is made then), BankFile::open and load, Recalibrator::restore, `agrees`.
   static Result<BankSession> open(const std::string& path, bool read_only, RecalConfig config, const BankOwner& owner,
                                   const Agrees& agrees = {});
 

@@ -97,8 +97,8 @@ TEST_F(BankSessionTest, AnotherPairsBankAndOneThatIsNotAgreedToAreRefused) {
     ASSERT_TRUE(session->save().is_ok());
   }
   EXPECT_EQ(BankSession::open(path_, false, small(), owner('c')).status().code(), Code::kForeign);
-  const auto no = [](const bank::BankConfig& stored) {
-    EXPECT_EQ(stored.capacity, 8u);
+  const auto no = [](const RecalConfig& stored) {
+    EXPECT_EQ(stored.bank.capacity, 8u);
     return Status(Code::kForeign, "not this one");
   };
   EXPECT_EQ(BankSession::open(path_, false, small(), owner(), no).status().message(), "not this one");

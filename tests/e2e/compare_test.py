@@ -20,7 +20,7 @@ TOP_FIELDS = set("""schema schema_minor drift_version partial runs_done runs_pla
 MODE_FIELDS = set("""label mode settings tokens steps drafted accepted accepted_bank copied accepted_copied acceptance acceptance_conditional
     mean_accepted_per_block time_ms tokens_per_s per_position accepted_histogram mean_length predicted_accepted speedup speedup_median
     distinct_4 repeat_32 trigram_seen speedup_quartiles modelled_speedup step_ms_p50 step_ms_p99 step_ms_max overhead_fraction overhead_ns step_ns bank_entries bank_bytes
-    draft draft_engine learner suffix_tokens suffix_bytes
+    draft draft_engine learner level_entries suffix_tokens suffix_bytes
     diverged_prompts max_divergence_margin allowed_divergence_margin divergence_beyond_margin domains segments curve""".split())
 
 
