@@ -67,26 +67,45 @@ class Runs:
         for needed in (self.drift, self.train, self.target, self.draft, options.prompts, options.texts):
             if not os.path.exists(needed):
                 fail(f"{needed} is not there")
-        os.makedirs(options.out, exist_ok=True)
+        try:
+            os.makedirs(options.out, exist_ok=True)
+        except OSError as error:
+            fail(f"--out {options.out}: {error.strerror}")
+        self.reading = None  # the report looked at last, for errors
 
     def path(self, name):
         return os.path.join(self.o.out, name)
 
     def read(self, name):
+        self.reading = self.path(name + ".json")
         try:
-            with open(self.path(name + ".json"), encoding="utf-8") as file:
+            with open(self.reading, encoding="utf-8") as file:
                 report = json.load(file)
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as error:
-            fail(f"{self.path(name)}.json: {error}")
+            fail(f"{self.reading}: {error}")
+        if not isinstance(report, dict) or not isinstance(report.get("modes"), list):
+            fail(f"{self.reading} is no report of drift compare")
         return None if report.get("partial") else report  # interrupted: to be run again
 
     def prompts(self, domain):
         """The domain's rows of kind "prefix": the pair is trained on text and knows no chat."""
-        out = self.path(f"prompts-{domain}.jsonl")
-        with open(os.path.join(self.o.prompts, domain + ".jsonl"), encoding="utf-8") as file:
-            rows = [line for line in file if json.loads(line).get("kind") == "prefix"]
+        out, source, rows = self.path(f"prompts-{domain}.jsonl"), os.path.join(self.o.prompts, domain + ".jsonl"), []
+        try:
+            with open(source, encoding="utf-8") as file:
+                for number, line in enumerate(file, 1):
+                    row = json.loads(line)
+                    if not isinstance(row, dict):
+                        fail(f"{source}:{number}: no JSON object")
+                    if row.get("kind") == "prefix":
+                        rows.append(line)
+        except OSError as error:
+            fail(f"{source}: {error.strerror}")
+        except ValueError as error:
+            fail(f"{source}: {error}")
+        if not rows:
+            fail(f"{source} has no row of kind \"prefix\"")
         with open(out, "w", encoding="utf-8") as file:
             file.writelines(rows)
         return out
@@ -204,7 +223,10 @@ class Runs:
 
     def report(self):
         for part in (self.report_bars, self.report_matrix, self.report_trials, self.report_methods, self.report_rates):
-            part()
+            try:
+                part()
+            except (LookupError, TypeError, ValueError, ArithmeticError) as error:
+                fail(f"{self.reading} is no report of drift compare that can be told: {error!r}")
 
     def report_bars(self):
         for temperature in (0, 0.5):
@@ -259,14 +281,14 @@ class Runs:
                 speeds, ratios = by_repeat(report, label)
                 overhead = m["overhead_fraction"]
                 rows.append([name, label, "-" if label == "off" else f"{m['acceptance']:.3f}", f"{statistics.median(speeds):.0f} ({min(speeds):.0f}-{max(speeds):.0f})",
-                             f"{statistics.median(ratios):.2f}", "-" if overhead is None or label == "off" else f"{100 * overhead:.1f} %",
+                             f"{statistics.median(ratios):.2f}", "-" if label == "off" else f"{m['modelled_speedup']:.2f}", "-" if overhead is None or label == "off" else f"{100 * overhead:.1f} %",
                              f"{m['step_ms_p50']:.2f}", f"{m['step_ms_p99']:.2f}", f"{m['step_ms_max']:.1f}", f"{memory / 1e6:.2f}" if memory else "-",
                              "-" if learner is None else f"{learner['updates'] // report['settings']['repeat']} x {learner['update_ms'] / max(learner['updates'], 1):.0f} ms"])
                 name = ""
         if not rows:
             return
         print(f"\nTemperature 0.5, {METHOD_PROMPTS} prompts x {TOKENS} tokens, drafts in LibTorch, medians of five repeats (lowest and highest):\n")
-        table(["domain", "method", "acceptance", "tokens/s", "against static", "overhead", "step ms p50", "p99", "longest", "memory MB", "updates a repeat"], rows)
+        table(["domain", "method", "acceptance", "tokens/s", "against static", "at the seed's costs, against off", "overhead", "step ms p50", "p99", "longest", "memory MB", "updates a repeat"], rows)
         print(f"\n`drift-tried`: {self.best('drift')}; `online-kd`: {self.best('kd')}. One thread, load average {', '.join(loads)} before the runs.")
 
     def report_rates(self):
@@ -280,7 +302,10 @@ class Runs:
 
 
 def mode(report, label):
-    return next(m for m in report["modes"] if m["label"] == label)
+    found = [m for m in report["modes"] if m["label"] == label]
+    if not found:
+        raise LookupError(f"there is no mode {label}")
+    return found[0]
 
 
 def different(m):

@@ -105,6 +105,32 @@ class BuiltInPair(unittest.TestCase):
         self.put("bars-law-0", [mode("off", 0)], partial=False)
         self.assertIsNotNone(self.runs.read("bars-law-0"))
 
+    def test_what_cannot_be_read_is_named(self):
+        def said(action):
+            with self.assertRaises(SystemExit) as stopped:
+                action()
+            self.assertIsInstance(stopped.exception.code, str)  # a sentence, and no stack trace
+            return stopped.exception.code
+
+        for content in ("", "{", "[]", "{}", '{"modes": 1}', '{"modes": []}', '{"modes": [1]}', '{"modes": [{"label": "off"}]}'):
+            for name in ("bars-general-0", "methods-law"):
+                path = self.runs.path(name + ".json")
+                with open(path, "w", encoding="utf-8") as file:
+                    file.write(content)
+                with contextlib.redirect_stdout(io.StringIO()):
+                    self.assertIn(name, said(self.runs.report), content)
+                os.remove(path)
+        self.assertIn("clinical.jsonl", said(lambda: self.runs.prompts("clinical")))
+        for content, words in (("x{", "law.jsonl"), ("[1]\n", "law.jsonl:1"), ('{"kind": "instruction"}\n', "no row")):
+            with open(os.path.join(self.folder, "law.jsonl"), "w", encoding="utf-8") as file:
+                file.write(content)
+            self.assertIn(words, said(lambda: self.runs.prompts("law")))
+
+        class Options:
+            programs = pair = prompts = texts = self.folder
+            out = os.path.join(self.folder, "law.jsonl")
+        self.assertIn("--out", said(lambda: tool.Runs(Options)))
+
     def test_tables(self):
         self.assertEqual(self.printed(self.runs.report), "")  # nothing is there
         for domain in tool.DOMAINS:
@@ -119,7 +145,7 @@ class BuiltInPair(unittest.TestCase):
         for domain in tool.SHIFTED:
             self.put(f"methods-{domain}", [mode("off", 0), mode("static", 20), mode("online-kd", 25, learner=learner)], prompts=prompts)
         methods = self.printed(self.runs.report_methods)
-        self.assertIn("| online-kd | 0.250 | 80 (80-80) | 0.80 | 1.0 % | 1.00 | 2.00 | 3.0 | 3.50 | 4 x 10 ms |", methods)
+        self.assertIn("| online-kd | 0.250 | 80 (80-80) | 0.80 | 2.00 | 1.0 % | 1.00 | 2.00 | 3.0 | 3.50 | 4 x 10 ms |", methods)
 
 
 if __name__ == "__main__":
