@@ -6,6 +6,7 @@
 #include <iterator>
 
 #include "cli/compare.hpp"
+#include "cli/shared_weights.hpp"
 #include "cli/verdict.hpp"
 #include "text/printable.hpp"
 
@@ -261,7 +262,8 @@ std::string report_settings(const CompareOptions& options, const CompareResult& 
     const engine::ModelInfo& draft = result.drafts[i];
     fmt::format_to(out, "draft   {} ({}){}\n", text::printable(draft.name, text::kQuoteMax), size_text(draft.weight_bytes),
                    i == 0 ? "" : ", " + text::printable(result.more_drafts[i - 1].path, text::kQuoteMax));
-    weights += draft.weight_bytes;
+    const std::string& file = i == 0 ? options.pair.draft : result.more_drafts[i - 1].path;
+    if (!shares_weights(options.pair, file)) weights += draft.weight_bytes;
     kv += draft.kv_bytes_per_token * result.context;
   }
   fmt::format_to(out, "memory  weights {}, keys and values {} at a context of {}\n", size_text(weights), size_text(kv),

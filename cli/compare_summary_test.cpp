@@ -154,6 +154,11 @@ TEST(CompareSummary, EachModeTellsItsDraftAndWhatTrainingItCosts) {
 
   const std::string head = report_settings(kPlainOptions, result), text = report_text(kPlainOptions, result);
   EXPECT_NE(head.find("(2.5 MB), law.gguf"), std::string::npos) << head;
+  CompareOptions own = kPlainOptions;  // a target as its own draft is held once, but not in LibTorch
+  own.pair.target = own.pair.draft = "target.gguf";
+  EXPECT_NE(report_settings(own, result).find("weights 2.5 MB, keys"), std::string::npos) << report_settings(own, result);
+  own.pair.draft_engine = DraftEngine::kTorch;
+  EXPECT_NE(report_settings(own, result).find("weights 3.5 MB, keys"), std::string::npos);
   EXPECT_NE(head.find("weights 3.5 MB, keys and values 4.1 MB at a context of 4096"), std::string::npos) << head;
   const auto line = [&](const std::string& label) {
     const std::size_t costs = text.find("step p50");

@@ -13,6 +13,7 @@
 #include <cstring>
 
 #include "cli/exit_codes.hpp"
+#include "cli/program_name.hpp"
 #include "text/printable.hpp"
 #include "text/utf8.hpp"
 
@@ -22,6 +23,7 @@ namespace {
 std::atomic<int> g_interrupts{0};
 static_assert(std::atomic<int>::is_always_lock_free, "a signal handler may only touch lock-free atomics");
 int g_out_error = 0;  // errno of the first write to stdout that failed
+std::string g_program = "drift";
 
 std::atomic<std::int64_t> g_first_ms{0};
 static_assert(std::atomic<std::int64_t>::is_always_lock_free);
@@ -105,7 +107,9 @@ int finish_output(int exit_code) {
 
 void write_err(std::string_view text) { static_cast<void>(write_bytes(STDERR_FILENO, text)); }
 
-void note(std::string_view message) { write_err(fmt::format("drift: {}\n", text::printable(message))); }
+void set_program_name(std::string_view name) { g_program = name; }
+
+void note(std::string_view message) { write_err(fmt::format("{}: {}\n", g_program, text::printable(message))); }
 
 int fail(const Status& status) {
   note(status.message());

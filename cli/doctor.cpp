@@ -13,6 +13,7 @@
 #include "cli/machine.hpp"
 #include "cli/options.hpp"
 #include "cli/pair.hpp"
+#include "cli/shared_weights.hpp"
 #include "cli/verdict.hpp"
 #include "drift/control/cost_curve.hpp"
 #include "text/printable.hpp"
@@ -37,6 +38,7 @@ struct DoctorOptions {
 
 struct Findings {
   engine::ModelInfo target, draft;
+  bool shared = false;  // the draft's weights are the target's
   std::size_t vocab = 0, context = 0;
   recal::RecalConfig recal;
   control::CostCurve target_curve, draft_curve;
@@ -48,7 +50,7 @@ std::uint64_t kv_bytes(const Findings& f, const engine::ModelInfo& model) { retu
 // What the pair takes when its context and its bank are full. Not counted: the working memory of a pass.
 std::string memory_line(const Findings& f) {
   const auto giga = [](std::uint64_t bytes) { return static_cast<double>(bytes) * 1e-9; };
-  const std::uint64_t weights = f.target.weight_bytes + f.draft.weight_bytes;
+  const std::uint64_t weights = f.target.weight_bytes + (f.shared ? 0 : f.draft.weight_bytes);
   const std::uint64_t kv = kv_bytes(f, f.target) + kv_bytes(f, f.draft), bank = f.recal.bank.bytes();
   return fmt::format("memory   weights {:.2f} GB, KV {:.2f} GB at a context of {}, bank {:.2f} GB: {:.2f} GB in all\n",
                      giga(weights), giga(kv), f.context, giga(bank), giga(weights + kv + bank));
@@ -146,6 +148,7 @@ Result<int> doctor(const DoctorOptions& options) {
   Findings f;
   f.target = pair.target->describe();
   f.draft = pair.draft_info;
+  f.shared = shares_weights(options.pair, options.pair.draft);
   f.vocab = pair.vocab;
   f.context = pair.context;
   f.machine = this_machine(options.pair.threads);
