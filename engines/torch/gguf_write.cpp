@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -18,6 +19,7 @@
 namespace drift::engine {
 namespace {
 
+constexpr std::int64_t kBlock = 32;   // of q8_0 and q4_0
 constexpr double kHalfMax = 65504.0;  // the largest finite half-precision float
 // How matrices are stored, and what llama.cpp calls such a file in general.file_type.
 struct Storage {
@@ -65,10 +67,25 @@ Status check_item(const Item& item) {
   return Status::ok();
 }
 
+// Where a file is renamed to: links are followed, and a device or a pipe would be replaced.
+Result<std::string> place_of(const std::string& path) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  const fs::file_status there = fs::status(path, error);
+  if (fs::exists(there) && !fs::is_regular_file(there))
+    return Status(Code::kInvalid, path + " is no regular file; a model is written to a file");
+  if (!fs::is_symlink(path, error)) return path;
+  fs::path place = fs::weakly_canonical(path, error);
+  if (error) return Status(Code::kIo, "cannot write " + path + ": " + error.message());
+  return place.string();
+}
+
 // A file under a temporary name that becomes `path` by commit(), or goes.
 class AtomicFile {
  public:
-  explicit AtomicFile(std::string path) : path_(std::move(path)), temporary_(path_ + ".part" + std::to_string(::getpid())) {
+  // Requires: `path` is no link.
+  explicit AtomicFile(std::string path)
+      : path_(std::move(path)), temporary_(path_ + ".part-" + std::to_string(::getpid()) + "-0") {
     file_ = std::fopen(temporary_.c_str(), "wb");
   }
   ~AtomicFile() {
@@ -112,6 +129,7 @@ std::vector<char> encode(const Item& item) {
 }
 
 Status write_items(const std::string& path, gguf_context* header, const std::vector<Item>& items) {
+  DRIFT_ASSIGN(const std::string place, place_of(path));
   for (const Item& item : items) DRIFT_TRY(check_item(item));
   const TensorInfos infos(ggml_init({(items.size() + 1) * ggml_tensor_overhead(), nullptr, /*no_alloc=*/true}), &ggml_free);
   if (!infos) return {Code::kIo, "no memory to write " + path};
@@ -123,7 +141,7 @@ Status write_items(const std::string& path, gguf_context* header, const std::vec
     gguf_add_tensor(header, info);
   }
 
-  AtomicFile file(path);
+  AtomicFile file(place);
   DRIFT_TRY(file.opened());
   std::vector<char> meta(gguf_get_meta_size(header));
   gguf_get_meta_data(header, meta.data());
@@ -167,6 +185,8 @@ Item item_of(const std::string& name, const torch::Tensor& values, GgufType type
 }
 
 }  // namespace
+
+bool fits_blocks(const ModelShape& shape) { return shape.width % kBlock == 0 && shape.ffn % kBlock == 0; }
 
 Status write_gguf(const std::string& path, const LlamaNet& net, const GgufMeta& meta, GgufType type) {
   const ModelShape& shape = net->shape();

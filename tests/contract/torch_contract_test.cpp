@@ -145,7 +145,7 @@ class TorchAgainstLlama : public testing::TestWithParam<Rope> {
 };
 
 INSTANTIATE_TEST_SUITE_P(Both, TorchAgainstLlama, testing::Values(Rope::kInterleaved, Rope::kHalves),
-                         [](const auto& info) { return info.param == Rope::kInterleaved ? "llama" : "qwen2"; });
+                         [](const auto& tested) { return tested.param == Rope::kInterleaved ? "llama" : "qwen2"; });
 
 TEST_P(TorchAgainstLlama, F32LogitsAgree) {
   const std::string path = folder_.file("f32.gguf");

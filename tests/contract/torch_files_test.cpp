@@ -1,5 +1,6 @@
 // GGUF files written and read back, read by llama.cpp's tokenizer, and files that are damaged: a Status, never an abort.
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <cstring>
 #include <fstream>
@@ -207,6 +208,18 @@ TEST_F(TorchFiles, BadWritesLeaveTheOldFile) {
   net_->matrices()[1].matrix->weight[0][0] = std::numeric_limits<float>::infinity();
   EXPECT_EQ(write_gguf(path_, net_, meta, GgufType::kF32).code(), Code::kInvalid);
   EXPECT_EQ(bytes_of(path_), good_);
+  net_->matrices()[1].matrix->weight[0][0] = 0.5;
+  const std::string pipe = folder_.file("pipe");
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  EXPECT_EQ(write_gguf(pipe, net_, meta, GgufType::kF32).code(), Code::kInvalid);
+  EXPECT_TRUE(std::filesystem::is_fifo(pipe)) << "a device is not replaced";
+  std::filesystem::remove(pipe);
+  const std::string link = folder_.file("link");
+  std::filesystem::create_symlink(path_, link);
+  EXPECT_TRUE(write_gguf(link, net_, meta, GgufType::kF32).is_ok());
+  EXPECT_TRUE(std::filesystem::is_symlink(link));
+  EXPECT_NE(bytes_of(path_), good_) << "what the link names was written";
+  std::filesystem::remove(link);
 
   ModelShape narrow = shape_;
   narrow.width = 48;  // not a multiple of 32

@@ -18,7 +18,7 @@ class TorchModel : public testing::TestWithParam<Rope> {
 };
 
 INSTANTIATE_TEST_SUITE_P(Both, TorchModel, testing::Values(Rope::kInterleaved, Rope::kHalves),
-                         [](const auto& info) { return info.param == Rope::kInterleaved ? "llama" : "qwen2"; });
+                         [](const auto& tested) { return tested.param == Rope::kInterleaved ? "llama" : "qwen2"; });
 
 TEST_P(TorchModel, ParametersAreCountedAndNamedAsInGguf) {
   std::int64_t count = 0;
