@@ -7,7 +7,6 @@
 
 #include <cstdint>
 #include <cstring>
-#include <filesystem>
 #include <memory>
 #include <string_view>
 #include <utility>
@@ -19,7 +18,6 @@
 namespace drift::train {
 namespace {
 
-namespace fs = std::filesystem;
 using nlohmann::json;
 
 constexpr const char* kFormat = "drift-train-1";
@@ -161,17 +159,6 @@ Status check_recipe(const std::string& path, const Checkpoint& checkpoint, const
           fmt::format("{} was made with another recipe (they differ in: {}); give the same options, models and texts, another "
                       "--out, or --fresh to start anew",
                       path, first_difference(recipe, theirs))};
-}
-
-void remove_halves(const std::string& path) {
-  const fs::path whole(path);
-  const std::string prefix = whole.filename().string() + ".part";
-  std::vector<fs::path> halves;
-  std::error_code error;
-  for (fs::directory_iterator at(whole.has_parent_path() ? whole.parent_path() : ".", error), end; !error && at != end;
-       at.increment(error))
-    if (at->path().filename().string().starts_with(prefix)) halves.push_back(at->path());
-  for (const fs::path& half : halves) fs::remove(half, error);  // what cannot go only takes room
 }
 
 }  // namespace drift::train

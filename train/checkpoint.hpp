@@ -35,7 +35,4 @@ Result<Checkpoint> read_checkpoint(const std::string& path);
 // Fails with kForeign, naming the first difference.
 Status check_recipe(const std::string& path, const Checkpoint& checkpoint, const nlohmann::json& recipe);
 
-// Removes what runs that were killed while they wrote `path` left beside it. Requires: nobody writes there now.
-void remove_halves(const std::string& path);
-
 }  // namespace drift::train

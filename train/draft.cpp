@@ -11,13 +11,15 @@
 
 #include "cli/console.hpp"
 #include "cli/models.hpp"
-#include "cli/output_file.hpp"
 #include "drift/base/check.hpp"
 #include "engines/llama/engine.hpp"
 #include "engines/llama/text.hpp"
 #include "engines/torch/gguf_read.hpp"
+#include "text/printable.hpp"
 #include "train/corpus.hpp"
+#include "train/memory.hpp"
 #include "train/narrow_embedding.hpp"
+#include "train/out_file.hpp"
 #include "train/sampling.hpp"
 #include "train/shortlist.hpp"
 #include "train/stage.hpp"
@@ -46,11 +48,10 @@ constexpr std::uint64_t kSeedStride = 1'000'000;  // between the uses above: rou
 
 // What write_gguf would refuse once all is done.
 Status check_blocks(const engine::ModelShape& shape, engine::GgufType type) {
-  constexpr std::int64_t kBlock = 32;
   const bool blocks = type == engine::GgufType::kQ8_0 || type == engine::GgufType::kQ4_0;
-  if (!blocks || (shape.width % kBlock == 0 && shape.ffn % kBlock == 0)) return Status::ok();
-  return {Code::kInvalid, fmt::format("--width {} and --ffn {} must be multiples of {} for q8_0 and q4_0; or take --type f16",
-                                      shape.width, shape.ffn, kBlock)};
+  if (!blocks || engine::fits_blocks(shape)) return Status::ok();
+  return {Code::kInvalid, fmt::format("--width {} and --ffn {} must be multiples of 32 for q8_0 and q4_0; or take --type f16",
+                                      shape.width, shape.ffn)};
 }
 
 class DraftRun {
@@ -84,6 +85,7 @@ class DraftRun {
 
   DraftOptions options_;
   std::string checkpoint_path_;
+  std::optional<FileLock> lock_;
   json recipe_;
   std::shared_ptr<engine::LlamaModel> target_;      // until the samples are written
   std::optional<engine::GgufEmbedding> embedding_;  // until training begins
@@ -102,8 +104,8 @@ class DraftRun {
 };
 
 Status DraftRun::prepare() {
-  DRIFT_TRY(cli::check_writable(options_.out, {options_.target, options_.text}));
-  remove_halves(checkpoint_path_);
+  DRIFT_ASSIGN(FileLock lock, take_out_file(options_.out, {options_.target, options_.text}));
+  lock_.emplace(std::move(lock));
   DRIFT_ASSIGN(const Domain domain, read_text(options_.text));
   DRIFT_ASSIGN(const std::string target_sha256, cli::file_sha256(options_.target));
   DRIFT_ASSIGN(target_, engine::LlamaModel::load({.path = options_.target}));
@@ -118,6 +120,7 @@ Status DraftRun::prepare() {
   shape.context = context;
   DRIFT_TRY(engine::check_shape(shape));
   DRIFT_TRY(check_blocks(shape, options_.type));
+  DRIFT_TRY(check_memory(engine::parameter_count(shape)));
 
   const engine::LlamaText text(target_);
   DRIFT_ASSIGN(const std::vector<Token> begin, text.tokenize("", /*add_special=*/true, /*parse_special=*/false));
@@ -126,7 +129,7 @@ Status DraftRun::prepare() {
     if (text.is_end(token)) ends_.push_back(token);
   DRIFT_ASSIGN(stream_, tokenized(domain, target_, options_.length, 1));
   cli::write_out(fmt::format("{}: {} tokens to cut openings from, {} held out; {} tokens in the target's vocabulary\n",
-                             options_.text, stream_.train.size(), stream_.held_out.size(), vocab()));
+                             text::printable(options_.text), stream_.train.size(), stream_.held_out.size(), vocab()));
   recipe_ = {{"target", target_sha256},
              {"text", domain.sha256},
              {"shape", {{"width", shape.width}, {"layers", shape.layers}, {"heads", shape.heads}, {"ffn", shape.ffn}}},
@@ -372,7 +375,7 @@ Status DraftRun::write() {
   std::error_code error;
   fs::remove(checkpoint_path_, error);  // it stays where it cannot go: only room is lost
   cli::write_out(fmt::format("{}: {:.2f} MB; on text held out it agrees with the target's best token at {:.1f} % of positions\n",
-                             options_.out, static_cast<double>(fs::file_size(options_.out)) / 1e6,
+                             text::printable(options_.out), static_cast<double>(fs::file_size(options_.out)) / 1e6,
                              100 * last.detail["match"].get<double>()));
   return Status::ok();
 }

@@ -1,5 +1,7 @@
 #include "train/draft_command.hpp"
 
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
 #include <map>
 #include <memory>
@@ -10,19 +12,6 @@
 #include "train/flags.hpp"
 
 namespace drift::train {
-namespace {
-
-// Either a time or both numbers of steps.
-Status check_budget(const DraftOptions& options) {
-  const bool by_steps = options.rounds > 0 || options.text_steps > 0 || options.distil_steps > 0;
-  if (options.minutes > 0 && by_steps) return {Code::kInvalid, "--time-budget and --steps-... exclude each other"};
-  if (options.minutes > 0 || (options.rounds > 0 && options.distil_steps > 0)) return Status::ok();
-  return {Code::kInvalid, by_steps ? "--steps-samples and --steps-distil go together: give both"
-                                   : "say how long to train: --time-budget MINUTES, or --steps-samples and --steps-distil"};
-}
-
-}  // namespace
-
 void add_draft_command(CLI::App& app, int& exit_code) {
   CLI::App* command = app.add_subcommand("draft", "make a small draft for a target that is there, from what it writes itself");
   const auto options = std::make_shared<DraftOptions>(default_draft_options());
@@ -61,7 +50,9 @@ void add_draft_command(CLI::App& app, int& exit_code) {
       ->type_name("TYPE");
   add_run_options(*command, options->seed, options->threads, options->keep_seconds, options->fresh);
   command->callback([options, &exit_code] {
-    Status status = check_budget(*options);
+    Status status =
+        check_budget(options->minutes, {{"--steps-samples", options->rounds}, {"--steps-distil", options->distil_steps}},
+                     {{"--steps-text", options->text_steps}});
     if (status.is_ok()) status = make_draft(*options);
     if (!status.is_ok()) exit_code = cli::fail(status);
   });

@@ -6,9 +6,12 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "cli/numbers.hpp"
 #include "cli/options.hpp"
@@ -50,6 +53,24 @@ inline void add_shape_options(CLI::App& app, const std::string& prefix, const st
 inline void add_rate_options(CLI::App& app, Rates& rates) {
   add_real(app, "--rate-muon", 0, 1, true, fmt::format("learning rate of matrices [{}]", rates.muon), rates.muon);
   add_real(app, "--rate-adam", 0, 1, true, fmt::format("learning rate of embeddings and norms [{}]", rates.adam), rates.adam);
+}
+
+struct StepsFlag {
+  const char* name;
+  std::int64_t steps;  // 0: not given
+};
+
+// Either a time or all the numbers of steps; with these, `further` may be given. Fails with kInvalid.
+inline Status check_budget(double minutes, const std::vector<StepsFlag>& needed, const std::vector<StepsFlag>& further = {}) {
+  const auto given = [](const StepsFlag& flag) { return flag.steps > 0; };
+  const bool any = std::any_of(needed.begin(), needed.end(), given) || std::any_of(further.begin(), further.end(), given);
+  if (minutes > 0 && any) return {Code::kInvalid, "--time-budget and --steps-... exclude each other"};
+  if (minutes > 0 || std::all_of(needed.begin(), needed.end(), given)) return Status::ok();
+  std::string names;
+  for (std::size_t i = 0; i < needed.size(); ++i)
+    names += (i == 0 ? "" : i + 1 < needed.size() ? ", " : " and ") + std::string(needed[i].name);
+  return {Code::kInvalid,
+          any ? names + " go together: give all of them" : "say how long to train: --time-budget MINUTES, or " + names};
 }
 
 // --seed, --threads, --keep-seconds, --fresh

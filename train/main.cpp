@@ -13,6 +13,7 @@
 #include "cli/exit_codes.hpp"
 #include "cli/machine.hpp"
 #include "cli/program.hpp"
+#include "cli/program_name.hpp"
 #include "engines/torch/blas.hpp"
 #include "train/draft_command.hpp"
 #include "train/pair_command.hpp"
@@ -50,6 +51,7 @@ int run(std::vector<std::string> arguments) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  drift::cli::set_program_name("drift-train");
   drift::engine::use_fitting_blas_kernels(argv);
   drift::cli::hold_standard_files();
   drift::cli::install_signal_handlers();

@@ -1,14 +1,9 @@
 #include "train/pair.hpp"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/file.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cmath>
-#include <cstring>
 #include <filesystem>
 #include <optional>
 #include <utility>
@@ -19,9 +14,12 @@
 #include "drift/base/check.hpp"
 #include "drift/base/version.hpp"
 #include "engines/torch/gguf_write.hpp"
+#include "text/printable.hpp"
 #include "train/checkpoint.hpp"
 #include "train/clock.hpp"
 #include "train/corpus.hpp"
+#include "train/memory.hpp"
+#include "train/out_file.hpp"
 #include "train/sampling.hpp"
 #include "train/stage.hpp"
 #include "train/workers.hpp"
@@ -51,33 +49,32 @@ json shape_json(const engine::ModelShape& shape) {
           {"ffn", shape.ffn},     {"vocab", shape.vocab},   {"parameters", engine::parameter_count(shape)}};
 }
 
-// Holds OUT for one run.
-class FolderLock {
- public:
-  static Result<FolderLock> take(const std::string& folder) {
-    FolderLock lock;
-    const std::string path = (fs::path(folder) / "lock").string();
-    lock.fd_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    if (lock.fd_ < 0) return Status(Code::kIo, fmt::format("cannot write in {}: {}", folder, std::strerror(errno)));
-    if (::flock(lock.fd_, LOCK_EX | LOCK_NB) != 0)
-      return Status(Code::kBusy, fmt::format("another drift-train works in {}; wait for it, or use another folder", folder));
-    return lock;
+// Names of domains are names of files, keys of the recipe and words on a terminal.
+Status check_names(const std::vector<std::string>& names) {
+  for (const std::string& name : names) {
+    if (text::printable(name) != name)
+      return {Code::kInvalid,
+              fmt::format("the domain '{}' has a name that is not UTF-8, or with control characters; rename its text",
+                          text::printable(name))};
+    if (std::count(names.begin(), names.end(), name) > 1)
+      return {Code::kInvalid,
+              fmt::format("--domains names '{}' twice; give --weight {}=2 to pass over its text twice as often", name, name)};
   }
-  FolderLock(FolderLock&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  FolderLock& operator=(FolderLock&&) = delete;
-  ~FolderLock() {
-    if (fd_ >= 0) ::close(fd_);
-  }
+  return Status::ok();
+}
 
- private:
-  FolderLock() = default;
-  int fd_ = -1;
-};
+// What write_gguf would refuse once all is trained.
+Status check_blocks(const char* whose, const engine::ModelShape& shape) {
+  if (engine::fits_blocks(shape)) return Status::ok();
+  return {Code::kInvalid, fmt::format("--{0}-width {1} and --{0}-ffn {2} must be multiples of 32, which q8_0 stores", whose,
+                                      shape.width, shape.ffn)};
+}
 
 class PairRun {
  public:
   explicit PairRun(PairOptions options) : options_(std::move(options)) {}
 
+  Status read_texts();  // and what the options say of them; writes nothing
   Status prepare();
   Status resume();
   Status train();
@@ -114,11 +111,12 @@ class PairRun {
   NamedTensors best_;                   // of the stage under way, from the checkpoint
 };
 
-Status PairRun::prepare() {
+Status PairRun::read_texts() {
   const bool all = options_.domains.empty();
   if (all) {
     DRIFT_ASSIGN(options_.domains, domains_in(options_.data));
   }
+  DRIFT_TRY(check_names(options_.domains));
   const auto at = std::find(options_.domains.begin(), options_.domains.end(), options_.general);
   if (at == options_.domains.end())
     return {Code::kInvalid,
@@ -145,6 +143,9 @@ Status PairRun::prepare() {
     shape->context = options_.context;
     DRIFT_TRY(engine::check_shape(*shape));
   }
+  DRIFT_TRY(check_blocks("target", options_.target));
+  DRIFT_TRY(check_blocks("draft", options_.draft));
+  DRIFT_TRY(check_memory(engine::parameter_count(options_.target) + engine::parameter_count(options_.draft)));
   const Rates& rates = options_.rates;
   recipe_ = {
       {"texts", texts},
@@ -161,13 +162,18 @@ Status PairRun::prepare() {
                                  {"draft", options_.steps.draft},
                                  {"samples", options_.steps.samples},
                                  {"distil", options_.steps.distil}}}};
+  return Status::ok();
+}
+
+Status PairRun::prepare() {
   cli::write_out(fmt::format("vocabulary: {} tokens from {} domains\n", options_.vocab, domains_.size()));
   DRIFT_ASSIGN(const Vocabulary vocabulary, vocabulary_of(domains_, static_cast<std::size_t>(options_.vocab)));
   DRIFT_ASSIGN(target_meta_, meta_of(vocabulary, "drift built-in target"));
   DRIFT_ASSIGN(draft_meta_, meta_of(vocabulary, "drift built-in draft"));
   DRIFT_ASSIGN(const std::shared_ptr<const engine::LlamaModel> tokenizer, load_tokenizer(*target_meta_, file("tokenizer.gguf")));
   for (const Domain& domain : domains_) {
-    DRIFT_ASSIGN(Stream stream, tokenized(domain, tokenizer, options_.length, texts[domain.name]["weight"].get<double>()));
+    const double weight = recipe_["texts"][domain.name]["weight"].get<double>();
+    DRIFT_ASSIGN(Stream stream, tokenized(domain, tokenizer, options_.length, weight));
     cli::write_out(fmt::format("{}: {:.2f} MB, {} tokens to learn from, {} held out\n", domain.name,
                                static_cast<double>(domain.bytes) / 1e6, stream.train.size(), stream.held_out.size()));
     streams_.push_back(std::move(stream));
@@ -285,8 +291,9 @@ Status PairRun::train_draft() {
 torch::Tensor PairRun::sample_round(std::int64_t round) {
   const std::int64_t given = std::min(kPromptTokens[round % std::ssize(kPromptTokens)], options_.length / 2);
   torch::Tensor prompts;
-  if (round == 0) {  // for evaluation
-    prompts = held_out_windows(streams_[general_], given, kSampleRows).narrow(1, 0, given);
+  if (round == 0) {  // for evaluation; shorter prompts where little is held out
+    prompts = held_out_windows(streams_[general_], given, kSampleRows);
+    prompts = prompts.narrow(1, 0, prompts.size(1) - 1);
     prompts = prompts.index_select(0, torch::arange(kSampleRows).remainder(prompts.size(0)));
   } else {
     Windows windows({&streams_[general_]}, options_.length, seed(kSeedPrompts));
@@ -418,14 +425,14 @@ Status PairRun::write() {
     cli::write_out(fmt::format("{}: perplexity of text held out: target {:.1f}, draft {:.1f}\n", domain,
                                result["perplexity"].get<double>(), held["draft"][domain]["perplexity"].get<double>()));
   for (const auto& [name, facts] : files.items())
-    cli::write_out(fmt::format("{}: {:.2f} MB\n", file(name), facts["bytes"].get<double>() / 1e6));
+    cli::write_out(fmt::format("{}: {:.2f} MB\n", text::printable(file(name)), facts["bytes"].get<double>() / 1e6));
   return Status::ok();
 }
 
 Status make_folder(const std::string& path) {
   std::error_code error;
   fs::create_directories(path, error);
-  if (!fs::is_directory(path))
+  if (std::error_code gone; !fs::is_directory(path, gone))
     return {Code::kIo, fmt::format("cannot make the folder {}: {}", path, error ? error.message() : "a file is in its place")};
   return Status::ok();
 }
@@ -441,10 +448,16 @@ PairOptions default_pair_options() {
 
 Status make_pair(PairOptions options) {
   engine::use_threads(1);  // each worker has a matrix library to itself
-  DRIFT_TRY(make_folder(options.out));
-  DRIFT_ASSIGN(const FolderLock lock, FolderLock::take(options.out));
-  for (const char* name : kFiles) remove_halves((fs::path(options.out) / name).string());
+  const fs::path out = options.out;
   PairRun run(std::move(options));
+  DRIFT_TRY(run.read_texts());
+  DRIFT_TRY(make_folder(out.string()));
+  DRIFT_ASSIGN(const FileLock lock, FileLock::take((out / "lock").string(), "in " + out.string()));
+  for (const char* name : kFiles) {
+    const std::string path = (out / name).string();
+    DRIFT_TRY(cli::check_writable(path, {}));
+    remove_halves(path);
+  }
   DRIFT_TRY(run.prepare());
   DRIFT_TRY(run.resume());
   DRIFT_TRY(run.train());

@@ -29,19 +29,6 @@ std::vector<std::string> names_of(const std::string& flag, std::string_view text
   }
 }
 
-// Either a time or all numbers of steps.
-Status check_budget(const PairOptions& options) {
-  const StageSteps& steps = options.steps;
-  const bool any = steps.target > 0 || steps.draft > 0 || steps.samples > 0 || steps.distil > 0;
-  const bool all = steps.target > 0 && steps.draft > 0 && steps.samples > 0 && steps.distil > 0;
-  if (options.minutes > 0 && any) return {Code::kInvalid, "--time-budget and --steps-... exclude each other"};
-  if (options.minutes > 0 || all) return Status::ok();
-  return {Code::kInvalid,
-          any ? "--steps-target, --steps-draft, --steps-samples and --steps-distil go together: give all four"
-              : "say how long to train: --time-budget MINUTES, or --steps-target, --steps-draft, --steps-samples and "
-                "--steps-distil"};
-}
-
 }  // namespace
 
 void add_pair_command(CLI::App& app, int& exit_code) {
@@ -88,7 +75,11 @@ void add_pair_command(CLI::App& app, int& exit_code) {
   add_run_options(*command, options->seed, options->threads, options->keep_seconds, options->fresh);
   command->add_flag("--f32", options->f32, "write the models in float32 as well");
   command->callback([options, &exit_code] {
-    Status status = check_budget(*options);
+    const StageSteps& steps = options->steps;
+    Status status = check_budget(options->minutes, {{"--steps-target", steps.target},
+                                                    {"--steps-draft", steps.draft},
+                                                    {"--steps-samples", steps.samples},
+                                                    {"--steps-distil", steps.distil}});
     if (status.is_ok() && options->context < options->length + 1)
       status = {Code::kInvalid,
                 fmt::format("--context {} is too short for --window {}; it must be larger", options->context, options->length)};

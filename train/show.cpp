@@ -52,7 +52,10 @@ Result<std::string> described(const char* what, F describe) {
   try {
     return describe();
   } catch (const json::exception& error) {
-    return Status(Code::kCorrupt, fmt::format("{} is not what drift-train writes: {}", what, error.what()));
+    const std::string_view why = error.what();  // "[json.exception.out_of_range.403] key 'texts' not found"
+    const std::size_t end = why.find("] ");
+    return Status(Code::kCorrupt, fmt::format("{} is not what drift-train writes: {}", what,
+                                              end == std::string_view::npos ? why : why.substr(end + 2)));
   }
 }
 
@@ -61,7 +64,10 @@ Result<std::string> describe_folder(const std::string& folder) {
   std::error_code error;
   if (fs::exists(recipe_path, error)) {
     DRIFT_ASSIGN(const std::string text, cli::read_text_file(recipe_path.string(), kRecipeBytesMax));
-    return describe_recipe(json::parse(text, nullptr, /*allow_exceptions=*/false));
+    const json recipe = json::parse(text, nullptr, /*allow_exceptions=*/false);
+    if (!recipe.is_object())
+      return Status(Code::kCorrupt, fmt::format("{} is no JSON object: it is cut or damaged", recipe_path.string()));
+    return describe_recipe(recipe);
   }
   if (!fs::exists(checkpoint_path, error))
     return Status(Code::kNotFound,

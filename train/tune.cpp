@@ -11,16 +11,18 @@
 
 #include "cli/console.hpp"
 #include "cli/models.hpp"
-#include "cli/output_file.hpp"
 #include "drift/base/check.hpp"
 #include "engines/llama/engine.hpp"
 #include "engines/llama/text.hpp"
 #include "engines/torch/gguf_read.hpp"
 #include "engines/torch/gguf_write.hpp"
+#include "text/printable.hpp"
 #include "train/checkpoint.hpp"
 #include "train/clock.hpp"
 #include "train/corpus.hpp"
 #include "train/labels.hpp"
+#include "train/memory.hpp"
+#include "train/out_file.hpp"
 #include "train/stage.hpp"
 #include "train/workers.hpp"
 
@@ -57,6 +59,7 @@ class Tuning {
 
   TuneOptions options_;
   std::string checkpoint_path_;
+  std::optional<FileLock> lock_;
   json recipe_;
   std::optional<engine::GgufModel> student_;
   std::shared_ptr<engine::LlamaModel> target_;  // for labels; null when the target itself is tuned
@@ -70,8 +73,8 @@ class Tuning {
 };
 
 Status Tuning::prepare() {
-  DRIFT_TRY(cli::check_writable(options_.out, {options_.target, student_path(), options_.text}));
-  remove_halves(checkpoint_path_);
+  DRIFT_ASSIGN(FileLock lock, take_out_file(options_.out, {options_.target, student_path(), options_.text}));
+  lock_.emplace(std::move(lock));
   DRIFT_ASSIGN(const Domain domain, read_text(options_.text));
   DRIFT_ASSIGN(const std::string student_sha256, cli::file_sha256(student_path()));
   DRIFT_ASSIGN(const std::string target_sha256, cli::file_sha256(options_.target));
@@ -81,6 +84,15 @@ Status Tuning::prepare() {
     if (const auto same = engine::check_same_vocabulary(*target_, *vocabulary); !same.is_ok()) return same.status();
   }
   DRIFT_ASSIGN(student_, engine::read_gguf(student_path()));
+  if (options_.rank == 0) {
+    const engine::ModelShape& shape = student_->net->shape();
+    DRIFT_TRY(check_memory(engine::parameter_count(shape)));
+    if (!options_.f32 && !engine::fits_blocks(shape))
+      return {Code::kInvalid,
+              fmt::format("{} has a width of {} and a feed-forward width of {}; q8_0 stores multiples of 32 only: "
+                          "give --f32, or tune an adapter (--lora)",
+                          student_path(), shape.width, shape.ffn)};
+  }
   for (const std::int64_t context :
        {student_->net->shape().context, target_ ? static_cast<std::int64_t>(target_->trained_context()) : options_.length})
     if (options_.length > context)
@@ -112,8 +124,8 @@ Status Tuning::prepare() {
   if (options_.rank > 0)
     student_->net->add_adapters(options_.rank, kAlphaOverRank * static_cast<double>(options_.rank), options_.seed);
   optimiser_.emplace(student_->net, Rates{.adam = options_.rate}, /*all_adam=*/true);
-  cli::write_out(
-      fmt::format("{}: {} windows of {} tokens to learn from, {} held out\n", options_.text, used, options_.length, held_out_));
+  cli::write_out(fmt::format("{}: {} windows of {} tokens to learn from, {} held out\n", text::printable(options_.text), used,
+                             options_.length, held_out_));
   return Status::ok();
 }
 
@@ -237,15 +249,16 @@ Status Tuning::train() {
 Status Tuning::write() {
   const engine::GgufMeta& meta = student_->meta;
   if (options_.rank > 0) {
-    DRIFT_TRY(
-        engine::write_adapter(options_.out, student_->net, meta.name() + " tuned on " + fs::path(options_.text).stem().string()));
+    DRIFT_TRY(engine::write_adapter(options_.out, student_->net,
+                                    meta.name() + " tuned on " + text::printable(fs::path(options_.text).stem().string())));
   } else {
     DRIFT_TRY(
         engine::write_gguf(options_.out, student_->net, meta, options_.f32 ? engine::GgufType::kF32 : engine::GgufType::kQ8_0));
   }
   std::error_code error;
   fs::remove(checkpoint_path_, error);  // it stays where it cannot go: only room is lost
-  cli::write_out(fmt::format("{}: {:.2f} MB\n", options_.out, static_cast<double>(fs::file_size(options_.out)) / 1e6));
+  cli::write_out(
+      fmt::format("{}: {:.2f} MB\n", text::printable(options_.out), static_cast<double>(fs::file_size(options_.out)) / 1e6));
   return Status::ok();
 }
 

@@ -8,7 +8,9 @@ import os
 import random
 import re
 import resource
+import shutil
 import signal
+import stat
 import subprocess
 import tempfile
 import time
@@ -225,6 +227,19 @@ class Tune(OnAToyPair):
         self.assertEqual(read(self.path("whole.gguf")), read(self.path("killed.gguf")), f"seed {seed}")
         self.assertEqual([name for name in os.listdir(self.folder.name) if ".checkpoint" in name], [])
 
+    def test_two_runs_of_one_file(self):
+        long = ["100000" if part == "60" else part for part in self.tune("x.gguf", "-md", self.draft)]
+        process = start(*long)
+        while not os.path.exists(self.path("x.gguf.checkpoint")):
+            time.sleep(0.02)
+            self.assertIsNone(process.poll())
+        self.refused(["another drift-train writes", "x.gguf"], *long, "--fresh", code=1)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate()
+        self.assertEqual(process.returncode, 130)
+        self.assertIn(b"the same command goes on", errors)
+        self.assertFalse(os.path.exists(self.path("x.gguf.lock")))
+
     def test_refusals(self):
         self.refused(["--time-budget", "--steps"], "tune", "-m", self.target, "--text", self.law, "--out", self.path("x"))
         self.refused(["nowhere.gguf"], *self.tune("x.gguf", "-md", self.path("nowhere.gguf")))
@@ -232,6 +247,12 @@ class Tune(OnAToyPair):
         self.refused(["same file"], "tune", "-m", self.target, "--text", self.law, "--out", self.target, "--steps", "1")
         self.refused(["--window 200", "128"], "tune", "-m", self.target, "--text", self.law, "--out", self.path("x"), "--steps", "1",
                      "--window", "200")
+        os.mkfifo(self.path("pipe"))
+        self.refused(["pipe", "regular file"], *self.tune("pipe", "-md", self.draft))
+        self.assertTrue(stat.S_ISFIFO(os.stat(self.path("pipe")).st_mode))
+        text = self.path("z.gguf.checkpoint", toy_text("law"))
+        self.refused(["z.gguf.checkpoint", "same file"], "tune", "-m", self.target, "--text", text, "--out", self.path("z.gguf"), "--steps", "1", "--fresh")
+        self.assertEqual(read(text).decode(), toy_text("law"))
         self.refused(["law.txt"], "tune", "-m", self.law, "--text", self.law, "--out", self.path("x"), "--steps", "1")
         self.worked(*self.pair("other", more={"vocab": 420}))
         self.refused(["vocabular"], *self.tune("x.gguf", "-md", os.path.join(self.path("other"), "draft-q8_0.gguf")))
@@ -294,7 +315,7 @@ class Draft(OnAToyPair):
     def test_refusals(self):
         base = ["draft", "-m", self.target, "--text", self.law, "--out", self.path("x.gguf"), "--window", "32"]
         self.refused(["--time-budget", "--steps-samples"], *base)
-        self.refused(["give both"], *base, "--steps-distil", "5")
+        self.refused(["give all", "--steps-samples and --steps-distil"], *base, "--steps-distil", "5")
         self.refused(["exclude each other"], *base, "--steps-distil", "5", "--time-budget", "1")
         self.refused(["'q3'", "q8_0"], *base, "--time-budget", "1", "--type", "q3")
         self.refused(["multiples of 32", "f16"], *base, "--time-budget", "1", "--width", "48")
@@ -319,13 +340,23 @@ class Refusals(TrainTest):
                 file.write(content)
             self.refused(["law.txt", *words], *self.pair("out"))
         os.remove(os.path.join(self.data, "law.txt"))
+        named = os.path.join(self.data.encode(), b"l\xff\x1b[31m.txt")
+        shutil.copy(os.path.join(self.data, "general.txt"), named)
+        done = self.refused(["l\\xff\\x1b[31m", "rename"], *self.pair("out"))
+        self.assertTrue(done.stderr.startswith("drift-train: "), done.stderr)
+        os.remove(named)
         os.remove(os.path.join(self.data, "general.txt"))
         self.refused(["no .txt"], *self.pair("out"))
 
     def test_flags(self):
         self.refused(["--time-budget"], *self.pair("out", steps={}))
         self.refused(["exclude each other"], *self.pair("out", more={"time-budget": 1}))
-        self.refused(["give all four"], *self.pair("out", steps={"steps-target": 5}))
+        self.refused(["give all", "--steps-target, --steps-draft, --steps-samples and --steps-distil"], *self.pair("out", steps={"steps-target": 5}))
+        self.refused(["--target-width 48", "32"], *self.pair("out", more={"target-width": 48}))  # before anything is trained
+        self.refused(["--draft-ffn 50", "32"], *self.pair("out", more={"draft-ffn": 50}))
+        self.refused(["'law'", "twice"], *self.pair("out", more={"domains": "general,law,law"}))
+        self.refused(["File name too long"], *self.pair("x" * 300), code=1)
+        self.assertFalse(os.path.exists(self.path("out")))  # what is refused leaves nothing
         self.refused(["--vocab", "320"], *self.pair("out", more={"vocab": 100}))
         self.refused(["--context", "--window"], *self.pair("out", more={"context": 32}))
         self.refused(["heads"], *self.pair("out", more={"target-heads": 3}))
@@ -346,6 +377,28 @@ class Refusals(TrainTest):
         self.refused(["damaged", "--fresh"], *self.pair("out"))
         self.worked(*self.pair("out"), "--fresh")
         self.refused(["neither"], "show", self.data)
+
+    def test_a_folder_in_place_of_a_result_is_seen_before_training(self):
+        os.makedirs(os.path.join(self.path("out"), "recipe.json"))
+        done = self.refused(["recipe.json is a folder"], *self.pair("out"))
+        self.assertNotIn("target: step", done.stdout)
+
+    def test_a_general_text_of_which_little_is_held_out(self):
+        rng = random.Random(3)
+        text = ""
+        while len(text) < 16_384:
+            text += " ".join(rng.choice(WORDS["general"]) for _ in range(9)) + ". "
+        with open(os.path.join(self.data, "general.txt"), "w", encoding="utf-8") as file:
+            file.write(text[:16_384] + "a b c")  # two chunks to learn from; the third is held out
+        done = self.worked(*self.pair("out", steps={"steps-target": 2, "steps-draft": 2, "steps-samples": 2, "steps-distil": 2}, more={"vocab": 330}))
+        self.assertRegex(done.stdout, "general: .* [34] held out")
+
+    def test_recipes_that_cannot_be_shown(self):
+        os.mkdir(self.path("shown"))
+        for content, words in ((b"{", ["shown/recipe.json", "damaged"]), (b"[]", ["damaged"]), (b'{"recipe": {}}', ["recipe.json is not", "'target'"])):
+            self.path("shown/recipe.json", content)
+            done = self.refused(words, "show", self.path("shown"))
+            self.assertNotIn("json.exception", done.stderr)
 
     def test_two_runs_in_one_folder(self):
         process = start(*self.pair("out", steps={"time-budget": 10}))
