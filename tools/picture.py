@@ -15,7 +15,7 @@ import json
 import os
 import sys
 
-import compare_table
+import compare_report
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 REPORT_BYTES_MAX = 256 << 20
@@ -200,7 +200,7 @@ def subtitle_of(stream, window):
         if base is None or mode is base:
             continue
         points = away or range(len(stream.ends))
-        found = compare_table.paired_difference([(mode.accepted[i], mode.drafted[i], base.accepted[i], base.drafted[i]) for i in points])
+        found = compare_report.paired_difference([(mode.accepted[i], mode.drafted[i], base.accepted[i], base.drafted[i]) for i in points])
         if found:
             differences.append("{} {:+.1f} points ({:+.1f} to {:+.1f})".format(mode.label, *found))
     if differences:
