@@ -777,7 +777,7 @@ TEST(HttpInfo, ModelsPropsSlotsState) {
 
 TEST(HttpPage, IsServedToAnybodyAndLoadsNothingFromElsewhere) {
   Options options;
-  options.keys = {"secret-1"};
+  options.keys = {{"secret-1", {}}};
   options.open = false;  // the page is there before the models
   Server server(options);
   for (const PageFile& file : page_files()) {
