@@ -129,9 +129,8 @@ class Lab:
                    "--modes", ",".join(m.as_mode(files) for m in able), "--json", path]
         models = [self.hash(path) for path in (target, self.draft, files.get("tuned-draft")) if path]
         key = hashlib.sha256(json.dumps([self.version, models, [m.as_mode({n: n for n in files}) for m in able], tokens, scenario.draft, temperature, judge, SEED, content]).encode())
-        if not os.path.exists(file) or open(file, encoding="utf-8").read() != content:
-            with open(file, "w", encoding="utf-8") as out:
-                out.write(content)
+        with open(file, "w", encoding="utf-8") as out:
+            out.write(content)
         return Job(run, command, path, key.hexdigest(), len(rows) * len(able) * tokens, len(rows), skipped), notes
 
 

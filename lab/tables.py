@@ -6,6 +6,7 @@ import dataclasses
 import compare_report
 from compare_report import counts, mode, paired_difference, paired_interval
 
+REQUESTS_MIN = 4  # for an interval
 RIVALS = ("static", "lookup", "suffix", "draft+suffix", "draft+suffix3", "online-kd")
 
 
@@ -61,12 +62,12 @@ class Measured:
     def against(self, label, other="static", points=None):
         """Acceptance against another mode's, in points, over the requests `points`."""
         points = range(len(self.prompts)) if points is None else points
-        return paired_difference([self.accepted(i, label) + self.accepted(i, other) for i in points])
+        return enough(paired_difference([self.accepted(i, label) + self.accepted(i, other) for i in points]), points)
 
     def passes_against(self, label, other):
         """Tokens per pass of the target against another mode's: comparable between methods that propose more or less often."""
-        return paired_interval([self.per_pass(i, label) + self.per_pass(i, other) for i in range(len(self.prompts))],
-                               lambda t, s, t0, s0: t / s - t0 / s0 if s and s0 else None)
+        return enough(paired_interval([self.per_pass(i, label) + self.per_pass(i, other) for i in range(len(self.prompts))],
+                                      lambda t, s, t0, s0: t / s - t0 / s0 if s and s0 else None), self.prompts)
 
     @property
     def bound(self):
@@ -76,16 +77,21 @@ class Measured:
     def gap_closed(self, label):
         """(method - static) / (bound - static) in acceptance, where the bound is above static."""
         bound = self.bound
-        if bound is None or label in (bound, "static", "oracle"):
+        if bound is None or label in (bound, "static", "oracle") or self.mode(label)["draft"] is None:  # without a draft acceptance is of fewer, surer proposals
             return None
 
         def figure(a, d, a0, d0, a1, d1):
             return (a / d - a0 / d0) / (a1 / d1 - a0 / d0) if d and d0 and d1 and a1 * d0 > a0 * d1 else None
-        return paired_interval([self.accepted(i, label) + self.accepted(i, "static") + self.accepted(i, bound) for i in range(len(self.prompts))], figure)
+        return enough(paired_interval([self.accepted(i, label) + self.accepted(i, "static") + self.accepted(i, bound) for i in range(len(self.prompts))], figure), self.prompts)
 
     def segments(self):
         """[(number, domain, indices of requests)]"""
         return [(n, s["domain"], range(s["first_prompt"], s["first_prompt"] + s["prompts"])) for n, s in enumerate(self.report["segments"])]
+
+
+def enough(found, requests):
+    """Few requests bear a figure and no interval."""
+    return found if not found or len(requests) >= REQUESTS_MIN else (found[0], None, None)
 
 
 # ----------------------------------------------------------------------------------------------------------- texts
@@ -95,7 +101,7 @@ def number(value, digits):
 
 
 def share(value):
-    return "-" if value is None else f"{100 * value:.0f} %"
+    return "-" if value is None else f"{round(100 * value)} %"
 
 
 def mark(found):
@@ -109,7 +115,9 @@ def interval(found, digits, scale=1, unit=""):
     if not found:
         return "-"
     value, low, high = (None if v is None else v * scale for v in found)
-    between = "no interval" if low is None else f"{low:+.{digits}f} .. {high:+.{digits}f}"
+    if low is None:
+        return f"{value:+.{digits}f}{unit}"
+    between = f"{low:+.{digits}f} .. {high:+.{digits}f}"
     return f"{value:+.{digits}f}{unit} ({between}){mark(found)}"
 
 
@@ -171,7 +179,7 @@ def main_table(all_measured):
                  "Speed-up over plain decoding: measured here, and what the counts would give at the seed's costs (a draft pass 1/30 of a target's, verification 1.05). Shift "
                  "penalty: share of the static draft's speed-up in distribution that is gone, at the seed's costs (measured). Gap closed: the share of the way from the static draft "
                  "to the tuned one, or to the oracle where none was tuned, in acceptance and in speed-up at the seed's costs. Intervals: 95 %, paired by request; "
-                 "▲ wholly above zero, ▼ wholly below.",
+                 "▲ wholly above zero, ▼ wholly below; none where there are fewer than " f"{REQUESTS_MIN} requests.",
                  ["scenario", "method", "tokens", "acceptance", "against static, points", "conditional", "per block / predicted", "tokens per pass", "against static", "tokens/s", "speed-up",
                   "at the seed's costs", "shift penalty", "gap closed", "in speed-up", "overhead", "texts that differ"], rows, records, used)
 
@@ -185,7 +193,7 @@ def rivals_table(all_measured):
         if not measured.of("ours"):
             continue
         used.append(measured.run.name)
-        name = measured.scenario.title + (f", T {measured.run.temperature:g}, {measured.run.judge}" if measured.scenario.role == "grid" else "")
+        name = title = measured.scenario.title + (f", T {measured.run.temperature:g}, {measured.run.judge}" if measured.scenario.role == "grid" else "")
         for label in measured.of("ours"):
             found = {r: measured.passes_against(label, r) if r in measured.labels else None for r in rivals}
             records.append({**case(measured), "method": label, "tokens_per_pass_against": found})
@@ -195,7 +203,7 @@ def rivals_table(all_measured):
                     outcome = "won" if cell[1] > 0 else "lost" if cell[2] < 0 else "open"
                     clear[outcome] += 1
                     if outcome == "lost":
-                        lost.append((measured, name, label, rival, cell))
+                        lost.append((measured, title, label, rival, cell))
             name = ""
     table = Table("rivals", "Ours against what could be used instead",
                   f"Difference in tokens per pass of the target, 95 %, paired by request. Of {sum(clear.values())} comparisons {clear['won']} are won (▲), {clear['lost']} lost (▼), "
@@ -276,7 +284,7 @@ def one_bank_table(all_measured):
             for label in shared.labels:
                 if shared.family[label] in ("plain", "bound") or label == "lookup" or label not in alone.labels:
                     continue
-                found = paired_difference([shared.accepted(i, label) + alone.accepted(j, label) for i, j in pairs])
+                found = enough(paired_difference([shared.accepted(i, label) + alone.accepted(j, label) for i, j in pairs]), pairs)
                 values = shared.acceptance(label, [i for i, _ in pairs]), alone.acceptance(label, [j for _, j in pairs])
                 records.append({**case(shared), "domain": domain, "method": label, "shared": values[0], "own": values[1], "difference_points": found, "requests": len(pairs)})
                 rows.append([name, label, number(values[1], 3), number(values[0], 3), interval(found, 1)])
