@@ -10,6 +10,7 @@ explains; 130 interrupted.
 """
 import argparse
 import os
+import signal
 import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -68,6 +69,10 @@ def planned(lab, only):
 
 def main():
     options = arguments()
+
+    def terminate(number, frame):
+        raise runs.Terminated
+    signal.signal(signal.SIGTERM, terminate)
     try:
         os.makedirs(options.out, exist_ok=True)
         data = options.data
@@ -109,4 +114,7 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)

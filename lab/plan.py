@@ -21,7 +21,7 @@ import tomllib
 HERE = os.path.dirname(os.path.abspath(__file__))
 # size: requests a segment, tokens a request. `quick` is for ten minutes on two cores with the built-in pair, `smoke` shows that the lab works.
 SIZES = {"smoke": (1, 12), "quick": (8, 96), "full": (24, 128)}
-SMOKE_SCENARIOS = ("in-distribution", "stream", "shift-law", "one-bank")  # the others differ in their data only
+SMOKE_SCENARIOS = ("in-distribution", "stream", "shift-law")  # the others differ in their data only
 FAMILIES = ("plain", "draft", "ours", "copy", "gradient", "bound")
 NEEDS = ("torch", "levels", "tuned-draft")
 NAME = re.compile(r"[A-Za-z0-9_.+-]{1,32}")

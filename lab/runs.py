@@ -22,6 +22,10 @@ class Interrupted(Exception):
     pass
 
 
+class Terminated(KeyboardInterrupt):
+    """By a signal to the lab alone: unlike Ctrl-C, the program it runs has not heard it."""
+
+
 class Failed(Exception):
     """A run ended badly; its log tells why."""
 
@@ -177,6 +181,8 @@ def _run(job, head, log_every):
                     shown = time.monotonic()
                     say(f"{head}: {line.decode(errors='replace').strip().removeprefix('drift: ')}")
             return process.wait()
-        except KeyboardInterrupt:
-            process.wait()  # it got the signal as well, and writes what it has
+        except KeyboardInterrupt as signal:
+            if isinstance(signal, Terminated):
+                process.terminate()
+            process.wait()  # it writes what it has
             return 130
