@@ -140,7 +140,8 @@ def table_html(table, jobs, call):
         return f"<tr{' class=first' if cells[0] else ''}>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in cells) + "</tr>\n"
     body = "".join(row(cells) for cells in table.rows) if table.rows else f"<tr><td colspan={len(table.head)}>none</td></tr>\n"
     head = "".join(f"<th>{html.escape(name)}</th>" for name in table.head)
-    return (f"<h2 id=\"{table.name}\">{html.escape(table.title)}</h2>\n<p>{html.escape(table.reading)}</p>\n<div class=wide><table><tr>{head}</tr>\n{body}</table></div>\n"
+    reading = f"<p>{html.escape(table.reading)}</p>\n" if table.reading else ""
+    return (f"<h2 id=\"{table.name}\">{html.escape(table.title)}</h2>\n{reading}<div class=wide><table><tr>{head}</tr>\n{body}</table></div>\n"
             f"<details><summary>the commands that made it</summary><pre>{html.escape(commands_of(table, jobs, call))}</pre></details>\n")
 
 
@@ -165,7 +166,7 @@ def page_html(title, lines, drawn, script, made, jobs, call):
 def markdown(title, lines, made, jobs, call):
     out = [f"# {title}", ""] + [line + "\n" for line in lines]
     for table in made:
-        out += [f"## {table.title}", "", table.reading, "", "| " + " | ".join(table.head) + " |", "|" + "---|" * len(table.head)]
+        out += [f"## {table.title}", "", *([table.reading, ""] if table.reading else []), "| " + " | ".join(table.head) + " |", "|" + "---|" * len(table.head)]
         out += ["| " + " | ".join(cells) + " |" for cells in table.rows] + ["", "Runs: " + (", ".join(table.runs) or "none"), ""]
     out += ["## Commands", ""] + [f"    {line}" for line in commands_of(made[-1], jobs, call).splitlines()]
     return "\n".join(out) + "\n"

@@ -320,6 +320,17 @@ def temperatures_table(all_measured):
                  rows, records, used)
 
 
+def words_tables(all_measured):
+    """What the scenarios and methods that ran are."""
+    scenarios = {m.scenario.name: m.scenario for m in all_measured}.values()
+    methods = {method.label: method for m in all_measured for method in m.run.methods}.values()
+    names = [m.run.name for m in all_measured]
+    return (Table("scenarios", "The scenarios", "", ["scenario", "name", "segments", "what"], [[s.title, s.name, ", ".join(s.segments), s.what] for s in scenarios],
+                  [{"scenario": s.name, "title": s.title, "segments": s.segments, "order": s.order, "draft": s.draft, "what": s.what} for s in scenarios], names),
+            Table("methods", "The methods", "", ["method", "mode", "what"], [[m.label, m.mode, m.what] for m in methods],
+                  [{"method": m.label, "mode": m.mode, "family": m.family, "what": m.what} for m in methods], names))
+
+
 def runs_table(jobs, all_measured):
     rows, records = [], []
     for job, measured in zip(jobs, all_measured):
@@ -337,5 +348,5 @@ def runs_table(jobs, all_measured):
 def all_tables(jobs):
     measured = [Measured(job.run, compare_report.read(job.path)) for job in jobs]
     tables = [main_table(measured), *rivals_table(measured), adaptation_table(measured), segments_table(measured), one_bank_table(measured), temperatures_table(measured)]
-    return measured, [t for t in tables if t.rows or t.name == "lost"] + [runs_table(jobs, measured)]
+    return measured, [t for t in tables if t.rows or t.name == "lost"] + [*words_tables(measured), runs_table(jobs, measured)]
 
