@@ -175,8 +175,7 @@ def markdown(title, lines, made, jobs, call):
 def write_all(lab, jobs, skipped, words, public):
     """All files of the report. Returns their paths."""
     if not jobs:
-        say("no run is done yet, so there is no report")
-        return []
+        raise plan.Unusable("no run is done, so there is nothing to report")
     try:
         measured, made = tables.all_tables(jobs)
     except compare_report.Unreadable as error:

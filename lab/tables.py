@@ -203,14 +203,18 @@ def rivals_table(all_measured):
                     outcome = "won" if cell[1] > 0 else "lost" if cell[2] < 0 else "open"
                     clear[outcome] += 1
                     if outcome == "lost":
-                        lost.append((measured, title, label, rival, cell))
+                        lost.append((measured, title, label, rival, "tokens per pass", cell, 2))
+            points = None if measured.mode(label)["copied"] else measured.against(label)  # with copies, acceptance is of other proposals
+            if points and points[1] is not None and points[2] < 0:
+                lost.append((measured, title, label, "static", "acceptance, points", points, 1))
             name = ""
     table = Table("rivals", "Ours against what could be used instead",
                   f"Difference in tokens per pass of the target, 95 %, paired by request. Of {sum(clear.values())} comparisons {clear['won']} are won (▲), {clear['lost']} lost (▼), "
                   f"{clear['open']} open.", ["scenario", "method", "tokens per pass"] + ["against " + r for r in rivals], rows, records, used)
-    losses = Table("lost", "Where ours loses", "All comparisons of the table above whose interval lies wholly below zero.",
-                   ["scenario", "method", "loses against", "tokens per pass"], [[name, label, rival, interval(cell, 2)] for _, name, label, rival, cell in lost],
-                   [{**case(m), "method": label, "against": rival, "tokens_per_pass": cell} for m, _, label, rival, cell in lost], used)
+    losses = Table("lost", "Where ours loses",
+                   "Every comparison of the table above whose interval lies wholly below zero; and acceptance against the static draft where that of a method without copies does.",
+                   ["scenario", "method", "loses against", "in", "difference"], [[title, label, rival, what, interval(cell, digits)] for _, title, label, rival, what, cell, digits in lost],
+                   [{**case(m), "method": label, "against": rival, "in": what, "difference": cell} for m, _, label, rival, what, cell, _ in lost], used)
     return table, losses
 
 

@@ -301,7 +301,10 @@ class Tables(Lab):
         self.assertEqual([(r["scenario"], r["method"], r["against"]) for r in lost.records], [("law", "drift", "draft+suffix")])
         self.assertEqual(lost.rows[0][0], "Title of law")
         self.assertIn("1 lost", rivals.reading)
-        self.assertIn("▼", lost.rows[0][3])
+        self.assertIn("▼", lost.rows[0][4])
+        worse = self.measured(a_scenario("home", ("general",), role="home"), a_report(["general"] * 8, {"off": None, "static": [60] * 8, "drift": [58] * 8}))
+        _, lost = tables.rivals_table([worse])
+        self.assertEqual([(r["against"], r["in"]) for r in lost.records], [("static", "tokens per pass"), ("static", "acceptance, points")])
 
     def test_halves_segments_banks_and_temperatures(self):
         everything = self.all()
