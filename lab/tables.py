@@ -7,7 +7,7 @@ import compare_report
 from compare_report import counts, mode, paired_difference, paired_interval
 
 REQUESTS_MIN = 4  # for an interval
-RIVALS = ("static", "lookup", "suffix", "draft+suffix", "draft+suffix3", "online-kd")
+RIVALS = ("static", "seed", "lookup", "suffix", "draft+suffix", "draft+suffix3", "online-kd")
 
 
 @dataclasses.dataclass
@@ -195,7 +195,7 @@ def rivals_table(all_measured):
         used.append(measured.run.name)
         name = title = measured.scenario.title + (f", T {measured.run.temperature:g}, {measured.run.judge}" if measured.scenario.role == "grid" else "")
         for label in measured.of("ours"):
-            found = {r: measured.passes_against(label, r) if r in measured.labels else None for r in rivals}
+            found = {r: measured.passes_against(label, r) if r in measured.labels and r != label else None for r in rivals}
             records.append({**case(measured), "method": label, "tokens_per_pass_against": found})
             rows.append([name, label, number(measured.mode(label)["mean_length"], 2)] + [interval(found[r], 2) for r in rivals])
             for rival, cell in found.items():
