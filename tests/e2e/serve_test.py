@@ -295,10 +295,10 @@ class Serving(WithModel):
 
 
 class Lives(ProgramTest):
-    """Starting, draining, banks."""
+    """Starting, draining, banks. On SmolLM2 where a chat template is needed, or an answer that takes a while."""
 
-    def start(self, *arguments, env=None):
-        gguf = target()
+    def start(self, *arguments, env=None, gguf=None):
+        gguf = gguf or target()
         server = Server("-m", gguf, "-md", gguf, "-t", "1", "-c", "512", *arguments, env=env)
         self.addCleanup(server.close)
         return server
@@ -330,7 +330,7 @@ class Lives(ProgramTest):
         self.assertEqual(server.process.wait(60), 0)
 
     def test_a_second_signal_ends_at_once(self):
-        server = self.start("--shutdown-timeout", "600")
+        server = self.start("--shutdown-timeout", "600", gguf=model())
         server.wait_for("ready")
         threading.Thread(target=lambda: self.swallow(server), daemon=True).start()
         while not any(slot["is_processing"] for slot in server.json("GET", "/slots")):
@@ -401,7 +401,7 @@ class Lives(ProgramTest):
     def test_tenants(self):
         keys = self.path("keys", "boss\nka law\nkb med\n")
         os.mkdir(self.path("banks"))
-        server = self.start("--api-key-file", keys, "--bank-dir", self.path("banks"))
+        server = self.start("--api-key-file", keys, "--bank-dir", self.path("banks"), gguf=model())
         server.wait_for("ready")
 
         def call(method, path, key, body=None, status=200):
@@ -459,7 +459,7 @@ class Lives(ProgramTest):
 
     def test_killed_under_load(self):
         bank = self.path("x.bank")
-        server = self.start("--bank", bank, "--bank-save-interval", "1")
+        server = self.start("--bank", bank, "--bank-save-interval", "1", gguf=model())
         server.wait_for("ready")
         threading.Thread(target=self.swallow, args=(server,), daemon=True).start()
         deadline = time.monotonic() + 60
@@ -470,7 +470,7 @@ class Lives(ProgramTest):
         server.process.wait()
         self.worked("bank", "verify", bank)
         snapshot = program.read(bank)
-        again = self.start("--bank", bank)
+        again = self.start("--bank", bank, gguf=model())
         again.wait_for("ready")
         self.assertGreater(again.json("GET", "/v1/drift/banks")["data"][0]["entries"], 0)
         self.assertEqual(again.bytes("/v1/drift/banks/default/export"), snapshot, "what was loaded is what was saved")
