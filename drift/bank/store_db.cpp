@@ -1,12 +1,8 @@
 #include "drift/bank/store_db.hpp"
 
-#include <sqlite3.h>
-
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <cstring>
-#include <fstream>
 #include <span>
 
 namespace drift::bank::db {
@@ -14,12 +10,9 @@ namespace {
 
 using format::kChunkEntries;
 using format::Meta;
-
-struct SchemaObject {
-  const char* type;
-  const char* name;
-  const char* sql;  // in the exact form SQLite keeps in sqlite_schema
-};
+using sqlite::run;
+using sqlite::SchemaObject;
+using sqlite::Statement;
 
 // In order of creation. The view is for people with the sqlite3 program; this code never reads it.
 constexpr std::array<SchemaObject, 5> kSchema{{
@@ -37,127 +30,7 @@ constexpr std::array<SchemaObject, 5> kSchema{{
 // The largest blob: keys of one chunk, 1,024 entries of 16,384 floats; SQLite's row header on top.
 constexpr int kMaxRowBytes = (80 << 20);
 
-Status sqlite_error(sqlite3* db, const std::string& doing, const std::filesystem::path& path) {
-  const int code = db == nullptr ? SQLITE_NOMEM : sqlite3_extended_errcode(db);
-  const int primary = code & 0xff;
-  std::string message = doing + " '" + path.string() + "': " + (db == nullptr ? "out of memory" : sqlite3_errmsg(db));
-  if (db != nullptr && primary == SQLITE_IOERR && sqlite3_system_errno(db) != 0) {
-    message += std::string(" (") + std::strerror(sqlite3_system_errno(db)) + ")";
-  }
-  if (primary == SQLITE_FULL) message += "; free some space or name another place";
-  const bool damaged = primary == SQLITE_CORRUPT || primary == SQLITE_NOTADB || primary == SQLITE_ERROR ||
-                       code == SQLITE_IOERR_SHORT_READ || code == SQLITE_IOERR_CORRUPTFS || primary == SQLITE_TOOBIG;
-  return {damaged ? Code::kCorrupt : Code::kIo, message};
-}
-
-class Statement {
- public:
-  Statement(sqlite3* db, const char* sql) { sqlite3_prepare_v2(db, sql, -1, &stmt_, nullptr); }
-  ~Statement() { sqlite3_finalize(stmt_); }
-  Statement(const Statement&) = delete;
-  Statement& operator=(const Statement&) = delete;
-
-  bool ok() const { return stmt_ != nullptr; }
-  int step() { return stmt_ == nullptr ? SQLITE_ERROR : sqlite3_step(stmt_); }
-  bool insert() { return step() == SQLITE_DONE && sqlite3_reset(stmt_) == SQLITE_OK; }
-  int type(int column) const { return sqlite3_column_type(stmt_, column); }
-  std::int64_t integer(int column) const { return sqlite3_column_int64(stmt_, column); }
-  double real(int column) const { return sqlite3_column_double(stmt_, column); }
-  std::span<const std::byte> bytes(int column) const {
-    const void* data = sqlite3_column_blob(stmt_, column);
-    return {static_cast<const std::byte*>(data),
-            data == nullptr ? 0 : static_cast<std::size_t>(sqlite3_column_bytes(stmt_, column))};
-  }
-  std::string text(int column) const {
-    const auto view = bytes(column);
-    return {reinterpret_cast<const char*>(view.data()), view.size()};
-  }
-  void bind(int index, std::int64_t value) { sqlite3_bind_int64(stmt_, index, value); }
-  void bind(int index, double value) { sqlite3_bind_double(stmt_, index, value); }
-  void bind(int index, const std::string& value) {
-    sqlite3_bind_text(stmt_, index, value.data(), static_cast<int>(value.size()), SQLITE_STATIC);
-  }
-  // Not copied: `data` must live until the insert is done.
-  void bind_blob(int index, const void* data, std::size_t size) {
-    if (size == 0)
-      sqlite3_bind_zeroblob(stmt_, index, 0);
-    else
-      sqlite3_bind_blob64(stmt_, index, data, size, SQLITE_STATIC);
-  }
-
- private:
-  sqlite3_stmt* stmt_ = nullptr;
-};
-
-bool run(sqlite3* db, const std::string& sql) { return sqlite3_exec(db, sql.c_str(), nullptr, nullptr, nullptr) == SQLITE_OK; }
-
-bool read_integer(sqlite3* db, const char* sql, std::int64_t& value) {
-  Statement statement(db, sql);
-  if (statement.step() != SQLITE_ROW) return false;
-  value = statement.integer(0);
-  return true;
-}
-
-void harden(sqlite3* db) {
-  sqlite3_db_config(db, SQLITE_DBCONFIG_DEFENSIVE, 1, nullptr);
-  sqlite3_db_config(db, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, nullptr);
-  sqlite3_db_config(db, SQLITE_DBCONFIG_ENABLE_TRIGGER, 0, nullptr);
-  sqlite3_db_config(db, SQLITE_DBCONFIG_ENABLE_LOAD_EXTENSION, 0, nullptr);
-  sqlite3_limit(db, SQLITE_LIMIT_LENGTH, kMaxRowBytes);
-  sqlite3_limit(db, SQLITE_LIMIT_SQL_LENGTH, 1 << 16);
-  sqlite3_limit(db, SQLITE_LIMIT_ATTACHED, 0);
-}
-
-// file:<path>?mode=ro&immutable=1 with everything escaped that a URI could take for something else.
-std::string read_only_uri(const std::filesystem::path& path) {
-  std::string uri = "file:";
-  for (const char c : path.string()) {
-    const bool plain = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
-                       std::string_view("/._-").find(c) != std::string_view::npos;
-    if (plain) {
-      uri += c;
-    } else {
-      uri += '%';
-      uri += "0123456789ABCDEF"[static_cast<unsigned char>(c) >> 4];
-      uri += "0123456789ABCDEF"[static_cast<unsigned char>(c) & 15];
-    }
-  }
-  return uri + "?mode=ro&immutable=1";
-}
-
-std::uint32_t big_endian(const unsigned char* bytes) {
-  return std::uint32_t{bytes[0]} << 24 | std::uint32_t{bytes[1]} << 16 | std::uint32_t{bytes[2]} << 8 | bytes[3];
-}
-
-// What can be said of a file from its first 100 bytes (SQLite's database header) and its length, before SQLite sees it.
-Status check_header(const std::filesystem::path& path, std::uint64_t file_bytes) {
-  std::array<unsigned char, 100> head{};
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return {Code::kIo, "cannot read bank '" + path.string() + "': " + std::strerror(errno)};
-  file.read(reinterpret_cast<char*>(head.data()), head.size());
-  const auto got = static_cast<std::size_t>(file.gcount());
-  if (std::memcmp(head.data(), "SQLite format 3", std::min<std::size_t>(got, 16)) != 0) {
-    return {Code::kForeign, "'" + path.string() + "' is not a bank: it does not begin as an SQLite file"};
-  }
-  if (got < head.size())
-    return {Code::kCorrupt, "bank '" + path.string() + "' is cut: only " + std::to_string(got) + " bytes are left"};
-  if (big_endian(&head[68]) != static_cast<std::uint32_t>(format::kApplicationId)) {
-    return {Code::kForeign, "'" + path.string() + "' is an SQLite file of another program, not a bank"};
-  }
-  if (const std::uint32_t version = big_endian(&head[60]); version != static_cast<std::uint32_t>(format::kVersion)) {
-    return {Code::kForeign, "bank '" + path.string() + "' has format version " + std::to_string(version) +
-                                ", this program reads " + std::to_string(format::kVersion) +
-                                (version > 1 ? ": it was made by a newer version of drift; update drift" : "")};
-  }
-  const std::uint32_t raw_page = std::uint32_t{head[16]} << 8 | head[17];
-  const std::uint64_t page = raw_page == 1 ? 65'536 : raw_page;
-  const std::uint64_t expected = page * big_endian(&head[28]);
-  if (expected != file_bytes) {
-    return {Code::kCorrupt, "bank '" + path.string() + "' has " + std::to_string(file_bytes) + " bytes, its header says " +
-                                std::to_string(expected) + ": it was cut or added to"};
-  }
-  return Status::ok();
-}
+constexpr sqlite::Kind kBank{"bank", format::kApplicationId, format::kVersion, kSchema, kMaxRowBytes};
 
 template <class T>
 bool copy_exactly(std::span<const std::byte> from, std::vector<T>& to, std::size_t first, std::size_t count) {
@@ -169,66 +42,19 @@ bool copy_exactly(std::span<const std::byte> from, std::vector<T>& to, std::size
 }  // namespace
 
 Result<std::unique_ptr<Reader>> Reader::open(const std::filesystem::path& path, std::uint64_t file_bytes) {
-  DRIFT_TRY(check_header(path, file_bytes));
   std::unique_ptr<Reader> reader(new Reader(path, file_bytes));
-  DRIFT_TRY(reader->connect());
-  DRIFT_TRY(reader->check_identity());
-  DRIFT_TRY(reader->check_schema());
-  Statement check(reader->db_, "PRAGMA quick_check(1)");
-  if (check.step() != SQLITE_ROW) return sqlite_error(reader->db_, "cannot check bank", path);
-  if (check.text(0) != "ok") return reader->corrupt("SQLite's own check says: " + check.text(0));
+  DRIFT_ASSIGN(reader->file_, sqlite::Database::open_read_only(path, file_bytes, kBank));
+  DRIFT_TRY(reader->file_.quick_check(path, kBank));
   DRIFT_TRY(reader->read_meta());
   return reader;
 }
 
-Reader::~Reader() { sqlite3_close(db_); }
+Status Reader::corrupt(const std::string& what) const { return sqlite::corrupt(kBank, path_, what); }
 
-Status Reader::corrupt(const std::string& what) const {
-  return {Code::kCorrupt, "bank '" + path_.string() + "' is damaged: " + what};
-}
-
-Status Reader::connect() {
-  const int flags = SQLITE_OPEN_READONLY | SQLITE_OPEN_URI | SQLITE_OPEN_NOFOLLOW | SQLITE_OPEN_NOMUTEX |
-                    SQLITE_OPEN_PRIVATECACHE | SQLITE_OPEN_EXRESCODE;
-  if (sqlite3_open_v2(read_only_uri(path_).c_str(), &db_, flags, nullptr) != SQLITE_OK) {
-    return sqlite_error(db_, "cannot open bank", path_);
-  }
-  harden(db_);
-  if (!run(db_, "PRAGMA cell_size_check=ON; PRAGMA temp_store=MEMORY; PRAGMA query_only=ON")) {
-    return sqlite_error(db_, "cannot open bank", path_);
-  }
-  return Status::ok();
-}
-
-Status Reader::check_identity() const {
-  std::int64_t application = 0, version = 0;
-  if (!read_integer(db_, "PRAGMA application_id", application) || !read_integer(db_, "PRAGMA user_version", version)) {
-    return sqlite_error(db_, "cannot read bank", path_);
-  }
-  if (application != format::kApplicationId || version != format::kVersion) {
-    return {Code::kForeign, "'" + path_.string() + "' changed while it was opened; try again"};
-  }
-  return Status::ok();
-}
-
-Status Reader::check_schema() const {
-  Statement rows(db_, "SELECT type, name, sql FROM sqlite_schema WHERE name NOT LIKE 'sqlite_autoindex_%' ORDER BY rowid");
-  if (!rows.ok()) return sqlite_error(db_, "cannot read the schema of bank", path_);
-  std::size_t seen = 0;
-  int rc;
-  while ((rc = rows.step()) == SQLITE_ROW) {
-    const bool ours = seen < kSchema.size() && rows.text(0) == kSchema[seen].type && rows.text(1) == kSchema[seen].name &&
-                      rows.text(2) == kSchema[seen].sql;
-    if (!ours) return corrupt("its tables are not those of a bank");
-    ++seen;
-  }
-  if (rc != SQLITE_DONE) return sqlite_error(db_, "cannot read the schema of bank", path_);
-  if (seen != kSchema.size()) return corrupt("its tables are not those of a bank");
-  return Status::ok();
-}
+Status Reader::unreadable() const { return sqlite::error_of(file_.get(), "cannot read bank", path_); }
 
 Status Reader::read_meta() {
-  Statement rows(db_, "SELECT key, value FROM meta");
+  Statement rows(file_.get(), "SELECT key, value FROM meta");
   int rc;
   while ((rc = rows.step()) == SQLITE_ROW) {
     if (meta_.size() >= 64 || rows.bytes(0).size() > 64 || rows.bytes(1).size() > format::kMaxNameBytes) {
@@ -236,7 +62,7 @@ Status Reader::read_meta() {
     }
     if (!meta_.emplace(rows.text(0), rows.text(1)).second) return corrupt("a meta field is there twice");
   }
-  if (rc != SQLITE_DONE) return sqlite_error(db_, "cannot read bank", path_);
+  if (rc != SQLITE_DONE) return unreadable();
   const auto hash = meta_.find("content_hash");
   if (hash == meta_.end()) return corrupt("its content hash is missing");
   stored_hash_ = hash->second;
@@ -250,7 +76,7 @@ Status Reader::read_meta() {
 }
 
 Status Reader::read_entries(BankImage& image) const {
-  Statement rows(db_, "SELECT id, length, count, last_used, error FROM entries ORDER BY id");
+  Statement rows(file_.get(), "SELECT id, length, count, last_used, error FROM entries ORDER BY id");
   std::uint32_t seen = 0;
   int rc;
   while ((rc = rows.step()) == SQLITE_ROW) {
@@ -265,14 +91,14 @@ Status Reader::read_entries(BankImage& image) const {
     image.errors[seen] = static_cast<float>(rows.real(4));
     ++seen;
   }
-  if (rc != SQLITE_DONE) return sqlite_error(db_, "cannot read bank", path_);
+  if (rc != SQLITE_DONE) return unreadable();
   if (seen != image.size) return corrupt("it has " + std::to_string(seen) + " of " + std::to_string(image.size) + " entries");
   return Status::ok();
 }
 
 Status Reader::read_chunks(BankImage& image) const {
   const std::size_t record = format::record_bytes(image.config), support = image.config.support;
-  Statement rows(db_, "SELECT first_entry, tokens, residuals, keys FROM chunks ORDER BY first_entry");
+  Statement rows(file_.get(), "SELECT first_entry, tokens, residuals, keys FROM chunks ORDER BY first_entry");
   std::size_t first = 0;
   int rc;
   while ((rc = rows.step()) == SQLITE_ROW) {
@@ -284,13 +110,13 @@ Status Reader::read_chunks(BankImage& image) const {
     if (!sane) return corrupt("the chunk of entry " + std::to_string(first) + " has the wrong place or size");
     first += count;
   }
-  if (rc != SQLITE_DONE) return sqlite_error(db_, "cannot read bank", path_);
+  if (rc != SQLITE_DONE) return unreadable();
   if (first != image.size) return corrupt("chunks are missing from entry " + std::to_string(first) + " on");
   return Status::ok();
 }
 
 Status Reader::read_extras(StoredBank& bank) const {
-  Statement rows(db_, "SELECT name, content FROM extras");
+  Statement rows(file_.get(), "SELECT name, content FROM extras");
   int rc;
   while ((rc = rows.step()) == SQLITE_ROW) {
     if (bank.extras.size() >= format::kMaxExtras || rows.bytes(0).size() > format::kMaxExtraName ||
@@ -300,7 +126,7 @@ Status Reader::read_extras(StoredBank& bank) const {
     const auto content = rows.bytes(1);
     bank.extras[rows.text(0)].assign(content.begin(), content.end());
   }
-  if (rc != SQLITE_DONE) return sqlite_error(db_, "cannot read bank", path_);
+  if (rc != SQLITE_DONE) return unreadable();
   return Status::ok();
 }
 
@@ -379,19 +205,7 @@ bool insert_extras(sqlite3* db, const StoredBank& bank) {
   return true;
 }
 
-bool write_all(sqlite3* db, const StoredBank* bank) {
-  const bool large = bank != nullptr && bank->image.keys.size() > (1u << 20);
-  // The file is thrown away on any failure, so it needs no journal of its own; the commit still syncs it.
-  if (!run(db, std::string("PRAGMA page_size=") + (large ? "16384" : "1024") +
-                   "; PRAGMA journal_mode=OFF; PRAGMA synchronous=FULL; "
-                   "PRAGMA locking_mode=EXCLUSIVE; PRAGMA temp_store=MEMORY; PRAGMA encoding='UTF-8'; BEGIN; "
-                   "PRAGMA application_id=" +
-                   std::to_string(format::kApplicationId) + "; PRAGMA user_version=" + std::to_string(format::kVersion))) {
-    return false;
-  }
-  for (const SchemaObject& object : kSchema) {
-    if (!run(db, object.sql)) return false;
-  }
+bool write_content(sqlite3* db, const StoredBank* bank) {
   const Meta meta = bank == nullptr ? format::make_empty_meta() : format::make_meta(*bank);
   if (!insert_meta(db, meta, format::content_hash(meta, bank))) return false;
   if (bank != nullptr && !(insert_entries(db, bank->image) && insert_chunks(db, bank->image) && insert_extras(db, *bank)))
@@ -402,17 +216,16 @@ bool write_all(sqlite3* db, const StoredBank* bank) {
 }  // namespace
 
 Status write(const std::filesystem::path& path, const StoredBank* bank) {
-  sqlite3* db = nullptr;
-  const int flags =
-      SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOFOLLOW | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_PRIVATECACHE | SQLITE_OPEN_EXRESCODE;
-  Status status;
-  if (sqlite3_open_v2(path.c_str(), &db, flags, nullptr) != SQLITE_OK || !write_all(db, bank)) {
-    const Status error = sqlite_error(db, "cannot write", path);
-    status = {Code::kIo, error.message()};
+  const bool large = bank != nullptr && bank->image.keys.size() > (1u << 20);
+  // The file is thrown away on any failure, so it needs no journal of its own; the commit still syncs it.
+  DRIFT_ASSIGN(auto file,
+               sqlite::Database::create(
+                   path, kBank, std::string("PRAGMA page_size=") + (large ? "16384" : "1024") + "; PRAGMA journal_mode=OFF"));
+  if (!write_content(file.get(), bank)) {
+    return {Code::kIo, sqlite::error_of(file.get(), "cannot write", path).message()};
   }
-  const int closed = sqlite3_close(db);
-  if (status.is_ok() && closed != SQLITE_OK) return {Code::kIo, "cannot finish writing '" + path.string() + "'"};
-  return status;
+  if (!file.close()) return {Code::kIo, "cannot finish writing '" + path.string() + "'"};
+  return Status::ok();
 }
 
 }  // namespace drift::bank::db

@@ -1,7 +1,6 @@
 // store_db.hpp - one bank file as SQLite tables: reading one that may be hostile, and writing a new one.
 //
-// A bank file is never changed in place, so it is read with immutable=1: no lock, no journal beside it is looked at, nothing
-// is written. The schema must be ours to the letter, so no foreign view or trigger is ever compiled.
+// How it is opened: drift/sqlite/database.hpp.
 // Threads: one thread per object. Memory: sizes are checked against the file's own size before anything is allocated.
 #pragma once
 
@@ -9,8 +8,7 @@
 #include <memory>
 
 #include "drift/bank/store_format.hpp"
-
-struct sqlite3;
+#include "drift/sqlite/database.hpp"
 
 namespace drift::bank::db {
 
@@ -19,25 +17,22 @@ class Reader {
   // Checks header, length, application_id, user_version, schema, SQLite's own integrity and the meta fields.
   // Fails with kForeign (not a bank, a newer version), kCorrupt, kIo.
   static Result<std::unique_ptr<Reader>> open(const std::filesystem::path& path, std::uint64_t file_bytes);
-  ~Reader();
   const format::Meta& meta() const { return meta_; }
   // Reads all content and checks bounds and content hash. Fails with kCorrupt; kNotFound if nothing was saved yet.
   Result<StoredBank> load() const;
 
  private:
   Reader(std::filesystem::path path, std::uint64_t file_bytes) : path_(std::move(path)), file_bytes_(file_bytes) {}
-  Status connect();
-  Status check_identity() const;
-  Status check_schema() const;
   Status read_meta();
   Status read_entries(BankImage& image) const;
   Status read_chunks(BankImage& image) const;
   Status read_extras(StoredBank& bank) const;
   Status corrupt(const std::string& what) const;
+  Status unreadable() const;
 
   std::filesystem::path path_;
   std::uint64_t file_bytes_ = 0;
-  sqlite3* db_ = nullptr;
+  sqlite::Database file_;
   format::Meta meta_;
   std::string stored_hash_;
 };
