@@ -84,6 +84,7 @@ void Stepper::Impl::add(Sequence& s, const trace::ProposedToken& proposed, bool 
   s.by_draft_.push_back(by_draft);
   if (keeps_text(s.config_)) s.text_.push_back(proposed.token);
   event.proposed.push_back(proposed);
+  event.proposed.back().q = dist.of(proposed.token);
 }
 
 // What followed the longest match of the text with the block so far; false if the mode does not match or nothing is found.

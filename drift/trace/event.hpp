@@ -19,6 +19,7 @@ struct ProposedToken {
   Token token = kNoToken;
   bool accepted = false;
   bool from_bank = false;    // the raw draft would have proposed another token
+  float q = 0.0f;            // the chance it was drawn with; 1 at temperature 0
   float gain = 0.0f;         // gain used; 0: the draft was left alone
   float similarity = -1.0f;  // cosine of the nearest entry; -1: none, or not in drift mode
   float overlap = -1.0f;     // sum min(p, q) where computed (T > 0); -1: not computed
