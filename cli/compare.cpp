@@ -34,7 +34,7 @@ constexpr const char* kExamples =
 
 // Files that must not be overwritten.
 std::vector<std::string> inputs_of(const CompareOptions& options, const CompareResult& result) {
-  std::vector<std::string> files = options.prompt_files;
+  std::vector<std::string> files = options.prompts.files;
   files.insert(files.end(), {options.pair.target, options.pair.draft, options.bank});
   for (const OtherDraft& draft : result.more_drafts) files.push_back(draft.path);
   for (const auto* adapters : {&options.pair.loras, &options.pair.loras_draft}) {
@@ -96,13 +96,7 @@ Status prepare(const CompareOptions& options, CompareResult& result) {
     v.variant = std::move(variant);
     result.variants.push_back(std::move(v));
   }
-  std::vector<Prompt> all;
-  for (const std::string& file : options.prompt_files) {
-    if (file.empty()) return {Code::kInvalid, "--prompts is empty; it needs a FILE"};
-    DRIFT_ASSIGN(std::vector<Prompt> some, load_prompts(file));
-    std::move(some.begin(), some.end(), std::back_inserter(all));
-  }
-  DRIFT_ASSIGN(result.prompts, select_prompts(std::move(all), options.split, options.limit));
+  DRIFT_ASSIGN(result.prompts, chosen_prompts(options.prompts));
   if (options.stream) result.segments = segments_of(result.prompts);
   if (!options.json.empty()) DRIFT_TRY(check_writable(options.json, inputs_of(options, result)));
   return Status::ok();
@@ -167,15 +161,7 @@ void add_compare_command(CLI::App& app, int& exit_code) {
       app.add_subcommand("compare", "The same prompts under several modes: acceptance, speed, and whether the texts are equal");
   command->footer(kExamples);
   add_pair_options(*command, options->pair);
-  command->add_option("--prompts", options->prompt_files, "a file of prompts; may be repeated")
-      ->type_name("FILE")
-      ->required()
-      ->expected(1)
-      ->allow_extra_args(false)  // else "[x]" is taken for a list
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  add_text(*command, "--split", "NAME", "only rows with this \"split\", e.g. tune or eval", options->split);
-  add_int(*command, "--limit", 1, 1'000'000, "at most so many prompts, chosen by a fixed hash of id, balanced over kinds [all]",
-          [options](std::int64_t v) { options->limit = static_cast<std::size_t>(v); });
+  add_prompt_options(*command, options->prompts);
   add_int(*command, "-n,--predict", 1, 1 << 20, "tokens to generate per prompt [128]",
           [options](std::int64_t v) { options->generate = v; });
   command->add_flag("--stream", options->stream,

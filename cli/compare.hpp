@@ -26,9 +26,7 @@ namespace drift::cli {
 
 struct CompareOptions {
   PairOptions pair;
-  std::vector<std::string> prompt_files;
-  std::string split;
-  std::size_t limit = 0;
+  PromptOptions prompts;
   std::int64_t generate = 128;
   std::string modes = "off,static,drift";
   Settings settings;  // defaults of every mode

@@ -194,14 +194,14 @@ std::string report_json(const CompareOptions& options, const CompareResult& resu
   out["vocab"] = result.vocab;
   out["context"] = result.context;
   out["sampler"] = sampler_json(options.sampler, options.seed);
-  out["settings"] = {{"prompts", options.prompt_files.size()},
-                     {"prompt_files", options.prompt_files},
+  out["settings"] = {{"prompts", options.prompts.files.size()},
+                     {"prompt_files", options.prompts.files},
                      {"loras", loras_json(options.pair.loras)},
                      {"loras_draft", loras_json(options.pair.loras_draft)},
                      {"gpu_layers", options.pair.gpu_layers},
                      {"gpu_layers_draft", options.pair.gpu_layers_draft},
-                     {"split", options.split},
-                     {"limit", options.limit},
+                     {"split", options.prompts.split},
+                     {"limit", options.prompts.limit},
                      {"stream", options.stream},
                      {"generate", options.generate},
                      {"modes", options.modes},

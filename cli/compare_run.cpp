@@ -16,6 +16,8 @@
 #include "cli/draft_set.hpp"
 #include "cli/interruptible.hpp"
 #include "cli/noise.hpp"
+#include "cli/progress.hpp"
+#include "cli/prompt_tokens.hpp"
 #include "drift/decode/stepper.hpp"
 
 namespace drift::cli {
@@ -48,32 +50,6 @@ std::map<std::string, std::uint64_t> level_entries(const recal::Recalibrator& r)
   return out;
 }
 
-// "drift: 12/60 ..." on stderr: one line rewritten on a terminal (cut to its width, for a wrapped line cannot be rewritten), a
-// new line now and then elsewhere.
-class Progress {
- public:
-  explicit Progress(std::size_t all) : all_(all), terminal_(stderr_is_terminal()) {}
-  void show(std::size_t done, const std::string& what) {
-    const double now = seconds_since(start_);
-    if (done < all_ && now - last_ < (terminal_ ? 0.2 : 20.0)) return;
-    last_ = now;
-    const double left = done > 0 ? now / static_cast<double>(done) * static_cast<double>(all_ - done) : 0;
-    const auto seconds = static_cast<long>(std::lround(left));
-    const std::string eta = done > 0 ? fmt::format(", {}:{:02} left", seconds / 60, seconds % 60) : "";
-    const std::string line = fmt::format("drift: {}/{} runs{} {}", done, all_, eta, what);
-    write_err(terminal_ ? "\r\033[K" + fit_terminal(line) : line + "\n");
-  }
-  void finish() {
-    if (terminal_) write_err("\r\033[K");
-  }
-
- private:
-  std::size_t all_;
-  bool terminal_;
-  Clock::time_point start_ = Clock::now();
-  double last_ = -1e9;
-};
-
 class Comparison {
  public:
   Comparison(const CompareOptions& options, Pair& pair, CompareResult& result)
@@ -89,7 +65,7 @@ class Comparison {
     if (!options_.bank.empty()) DRIFT_TRY(load_bank());
     result_.noise_missing = result_.reference.has_value() && !options_.one_by_one;
     result_.all_runs = result_.prompts.size() * result_.variants.size() * static_cast<std::size_t>(options_.repeats);
-    Progress progress(result_.all_runs);
+    Progress progress(result_.all_runs, "runs");
     margins_.resize(result_.prompts.size());
     for (int repeat = 0; repeat < options_.repeats && !result_.partial; ++repeat) {
       DRIFT_TRY(fresh_memories());
@@ -126,21 +102,9 @@ class Comparison {
 
   Status tokenize() {
     for (const Prompt& prompt : result_.prompts) {
-      const bool chat = prompt.kind == PromptKind::kInstruction;
-      std::string text = prompt.text;
-      if (chat) {
-        auto framed = pair_.text->chat({{"user", prompt.text}}, /*add_assistant=*/true);
-        if (!framed.is_ok()) {
-          return {framed.status().code(), fmt::format("prompt {} is an instruction: {}", prompt.id, framed.status().message())};
-        }
-        text = std::move(framed).value();
-      }
-      auto tokens = pair_.text->tokenize(text, /*add_special=*/true, /*parse_special=*/chat);
-      if (!tokens.is_ok()) return {tokens.status().code(), fmt::format("prompt {}: {}", prompt.id, tokens.status().message())};
-      if (tokens->empty()) return {Code::kInvalid, fmt::format("prompt {} gives no tokens; it needs text", prompt.id)};
-      DRIFT_TRY(check_fits(pair_, tokens->size(), options_.generate, "prompt " + prompt.id));
-      result_.infos.push_back({tokens->size(), {}});
-      prompts_.push_back(std::move(tokens).value());
+      DRIFT_ASSIGN(std::vector<Token> tokens, prompt_tokens(prompt, pair_, options_.generate));
+      result_.infos.push_back({tokens.size(), {}});
+      prompts_.push_back(std::move(tokens));
     }
     return Status::ok();
   }

@@ -110,6 +110,18 @@ void add_pair_options(CLI::App& app, PairOptions& out) {
   app.add_flag("--verbose", out.verbose, "llama.cpp's own log on stderr")->group(group);
 }
 
+void add_prompt_options(CLI::App& app, PromptOptions& out) {
+  app.add_option("--prompts", out.files, "a file of prompts; may be repeated")
+      ->type_name("FILE")
+      ->required()
+      ->expected(1)
+      ->allow_extra_args(false)  // else "[x]" is taken for a list
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  add_text(app, "--split", "NAME", "only rows with this \"split\", e.g. tune or eval", out.split);
+  add_int(app, "--limit", 1, 1'000'000, "at most so many prompts, chosen by a fixed hash of id, balanced over kinds [all]",
+          [&out](std::int64_t v) { out.limit = static_cast<std::size_t>(v); });
+}
+
 void add_sampler_options(CLI::App& app, spec::SamplerConfig& sampler) {
   add_real(app, "--temp", 0, 100, false, "temperature, 0 to 100; 0 takes the best token", sampler.temperature);
   add_int(app, "--top-k", 0, 1 << 24, fmt::format("only the k best tokens; 0: off [{}]", sampler.top_k),

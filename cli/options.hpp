@@ -1,4 +1,4 @@
-// options.hpp - the flags that `run`, `compare` and `doctor` share, each read strictly.
+// options.hpp - the flags that commands share, each read strictly.
 //
 // Threads: one. A value that cannot be used becomes a CLI::ValidationError, which main() turns into exit code 2.
 #pragma once
@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "cli/pair.hpp"
+#include "cli/prompts.hpp"
 #include "cli/settings.hpp"
 #include "drift/spec/distribution.hpp"
 
@@ -17,6 +18,8 @@ namespace drift::cli {
 
 // -m -md -c -t -ngl -ngld --lora --lora-draft --draft-engine --torch-threads --verbose
 void add_pair_options(CLI::App& app, PairOptions& out);
+// --prompts --split --limit
+void add_prompt_options(CLI::App& app, PromptOptions& out);
 // --temp --top-k --top-p --min-p
 void add_sampler_options(CLI::App& app, spec::SamplerConfig& sampler);
 // ... and --seed

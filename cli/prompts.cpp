@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -167,6 +168,16 @@ Result<std::vector<Prompt>> select_prompts(std::vector<Prompt> prompts, const st
   std::vector<Prompt> out;
   for (const std::size_t i : taken) out.push_back(std::move(prompts[i]));
   return out;
+}
+
+Result<std::vector<Prompt>> chosen_prompts(const PromptOptions& options) {
+  std::vector<Prompt> all;
+  for (const std::string& file : options.files) {
+    if (file.empty()) return Status(Code::kInvalid, "--prompts is empty; it needs a FILE");
+    DRIFT_ASSIGN(std::vector<Prompt> some, load_prompts(file));
+    std::move(some.begin(), some.end(), std::back_inserter(all));
+  }
+  return select_prompts(std::move(all), options.split, options.limit);
 }
 
 }  // namespace drift::cli

@@ -29,6 +29,13 @@ struct Prompt {
   std::string text;
 };
 
+// Which prompts a command is to run over.
+struct PromptOptions {
+  std::vector<std::string> files;
+  std::string split;      // empty: all rows
+  std::size_t limit = 0;  // 0: no limit
+};
+
 const char* kind_name(PromptKind kind);
 
 // FNV-1a, 64 bits: the fixed hash behind --limit and the name of a sequence in random keys.
@@ -45,5 +52,7 @@ Result<std::vector<Prompt>> parse_prompts(const std::string& name, std::string_v
 // the id, taking turns between kinds, and within a kind between domains.
 // Fails with kInvalid if nothing is left.
 Result<std::vector<Prompt>> select_prompts(std::vector<Prompt> prompts, const std::string& split, std::size_t limit);
+// The files' rows one file after the other, then select_prompts(). Fails as both.
+Result<std::vector<Prompt>> chosen_prompts(const PromptOptions& options);
 
 }  // namespace drift::cli
