@@ -20,6 +20,7 @@
 #include "cli/models.hpp"
 #include "cli/program.hpp"
 #include "cli/run.hpp"
+#include "cli/trace_command.hpp"
 #include "engines/llama/log.hpp"
 #ifdef DRIFT_HAS_SERVER
 #include "cli/serve.hpp"
@@ -56,6 +57,7 @@ int run(std::vector<std::string> arguments) {
   app.get_formatter()->column_width(34);
   drift::cli::add_run_command(app, exit_code);
   drift::cli::add_compare_command(app, exit_code);
+  drift::cli::add_trace_command(app, exit_code);
   drift::cli::add_doctor_command(app, exit_code);
 #ifdef DRIFT_HAS_SERVER
   drift::cli::add_serve_command(app, exit_code);
