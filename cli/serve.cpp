@@ -314,8 +314,8 @@ Result<int> serve_until_signal(const ServeOptions& options, const Pair& pair, Mo
   while (!interrupted() && !ends_within(milliseconds(50))) {
   }
   if (interrupted()) {
+    scheduler.drain();  // before it is told: who reads the log finds /ready refusing
     log.info("draining", {{"timeout_s", options.shutdown_timeout_s}});
-    scheduler.drain();
     if (!ends_within(std::chrono::seconds(options.shutdown_timeout_s))) {
       log.warning("requests were cut off: --shutdown-timeout is over");
       scheduler.stop();

@@ -304,7 +304,7 @@ class Lives(ProgramTest):
         return server
 
     def test_before_ready_and_after_sigterm(self):
-        server = self.start("-np", "2")
+        server = self.start("-np", "2", gguf=model())  # an answer that takes seconds, for there must be time to ask
         status, _, answer = server.request("GET", "/health")
         if status == 503:  # still loading
             self.assertEqual(answer.getheader("Retry-After"), "1")

@@ -18,6 +18,16 @@ import time
 import program
 from program import ProgramTest, read, start
 
+
+
+def fitting_blas_kernels():
+    """What drift-train chooses for itself where OpenBLAS takes the oldest kernels (engines/torch/blas.hpp): it then starts itself anew,
+    which loads LibTorch twice. Chosen here, a hundred starts are half a second quicker each."""
+    with open("/proc/cpuinfo", encoding="utf-8") as file:
+        flags = next((line.split() for line in file if line.startswith("flags")), [])
+    return "SkylakeX" if "avx512vl" in flags else "Haswell" if "avx2" in flags else None
+
+
 WORDS = {
     "general": "the a small house river walked slowly through green morning light people said that they would never come back".split(),
     "law": "tenant shall lessee pursuant section herein agreement party notwithstanding liability indemnify clause".split(),
@@ -420,4 +430,6 @@ class Refusals(TrainTest):
 
 
 if __name__ == "__main__":
+    if os.path.exists("/proc/cpuinfo") and fitting_blas_kernels():
+        os.environ.setdefault("OPENBLAS_CORETYPE", fitting_blas_kernels())
     program.main()
