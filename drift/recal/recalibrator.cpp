@@ -45,9 +45,17 @@ Status Recalibrator::lookup(const Place& place, Lookup& out) const {
     out.similarity = -1.0f;
     return Status::ok();
   }
+  DRIFT_TRY(look_up(place.hidden, out));
+  out.lent.resize(loans_.size());
+  for (std::size_t i = 0; i < loans_.size(); ++i) DRIFT_TRY(loans_[i].bank->look_up(place.hidden, out.lent[i]));
+  return Status::ok();
+}
+
+// In this bank alone.
+Status Recalibrator::look_up(std::span<const float> hidden, Lookup& out) const {
   out.unit.resize(config_.bank.key_dim);
   out.key.resize(config_.bank.key_dim);
-  DRIFT_TRY(keyer_.make(place.hidden, out.unit, out.key));
+  DRIFT_TRY(keyer_.make(hidden, out.unit, out.key));
   out.neighbors.resize(config_.neighbors);
   out.neighbors.resize(bank_->nearest(out.key, out.neighbors));
   out.similarity = out.neighbors.empty() ? -1.0f : out.neighbors[0].score;
@@ -55,23 +63,27 @@ Status Recalibrator::lookup(const Place& place, Lookup& out) const {
   return Status::ok();
 }
 
-// b = sum_j w_j b_j over the neighbours, merged by token.
-void Recalibrator::combine(const Lookup& lookup, spec::SparseBias& out) const {
+// b = sum_j w_j b_j over the neighbours in all parts, merged by token.
+void Recalibrator::combine(std::span<const Part> parts, spec::SparseBias& out) const {
   out.clear();
   pairs_.clear();
   float sum = 0.0f, largest = 0.0f;
-  for (const bank::Neighbor& n : lookup.neighbors) {
-    const float w = kernel(n.score, config_.sigma);
-    sum += w;
-    largest = std::max(largest, w);
+  for (const Part& part : parts) {
+    for (const bank::Neighbor& n : part.found->neighbors) {
+      const float w = kernel(n.score, config_.sigma);
+      sum += w;
+      largest = std::max(largest, w);
+    }
   }
   if (!(sum > 0.0f)) return;
   const float scale = config_.weights == WeightRule::kNormalised ? largest / sum : 1.0f;
-  for (const bank::Neighbor& n : lookup.neighbors) {
-    const float w = kernel(n.score, config_.sigma) * scale;
-    if (w < 1e-6f) continue;  // below a millionth of a nat per nat: nothing
-    const bank::EntryView e = bank_->entry(n.entry);
-    for (std::size_t i = 0; i < e.tokens.size(); ++i) pairs_.emplace_back(e.tokens[i], w * e.values[i]);
+  for (const Part& part : parts) {
+    for (const bank::Neighbor& n : part.found->neighbors) {
+      const float w = kernel(n.score, config_.sigma) * scale;
+      if (w < 1e-6f) continue;  // below a millionth of a nat per nat: nothing
+      const bank::EntryView e = part.bank->bank_->entry(n.entry);
+      for (std::size_t i = 0; i < e.tokens.size(); ++i) pairs_.emplace_back(e.tokens[i], part.gain * (w * e.values[i]));
+    }
   }
   std::stable_sort(pairs_.begin(), pairs_.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
   for (const auto& [token, value] : pairs_) {
@@ -84,19 +96,48 @@ void Recalibrator::combine(const Lookup& lookup, spec::SparseBias& out) const {
   }
 }
 
-// Index into kGainGrid.
-std::size_t Recalibrator::earned(const Lookup& lookup, const Judging& judging) const {
+void Recalibrator::combine(const Lookup& lookup, spec::SparseBias& out) const {
+  const Part own{this, &lookup};
+  combine({&own, 1}, out);
+}
+
+// Index into kGainGrid. No table: nothing was earned yet.
+std::size_t Recalibrator::earned(const GainTable* gains, std::size_t bin, const Judging& judging) const {
   if (config_.gain == GainRule::kFixed) return kGainGrid.size() - 1;
-  return gains_.best({judging.rejection, judging.sampler.greedy()}, lookup.bin);
+  return gains == nullptr ? 0 : gains->best({judging.rejection, judging.sampler.greedy()}, bin);
 }
 
 void Recalibrator::bias(const Lookup& lookup, const Judging& judging, Bias& out) const {
   DRIFT_CHECK(!chain_, "a chain needs the draft's logits");
   out.gain = 0.0f;
   out.bias.clear();
-  if (lookup.neighbors.empty() || config_.lambda == 0.0f) return;
+  out.own.clear();
+  out.lent.assign(lookup.lent.size(), {});
+  if (config_.lambda == 0.0f) return;
+  if (!lookup.lent.empty()) return bias_of_all(lookup, judging, out);
+  if (lookup.neighbors.empty()) return;
   combine(lookup, out.bias);
-  if (!out.bias.empty()) out.gain = config_.lambda * kGainGrid[earned(lookup, judging)];
+  if (!out.bias.empty()) out.gain = config_.lambda * kGainGrid[earned(&gains_, lookup.bin, judging)];
+}
+
+// With borrowed banks: those that have earned nothing here have no say, the others' neighbours are weighed together.
+void Recalibrator::bias_of_all(const Lookup& lookup, const Judging& judging, Bias& out) const {
+  parts_.clear();
+  const auto take = [&](const Recalibrator& bank, const Lookup& found, const GainTable* gains, spec::SparseBias& alone) {
+    bank.combine(found, alone);
+    const std::size_t choice = alone.empty() ? 0 : earned(gains, found.bin, judging);
+    if (choice > 0) parts_.push_back({&bank, &found, kGainGrid[choice]});
+  };
+  take(*this, lookup, &gains_, out.own);
+  for (std::size_t i = 0; i < loans_.size(); ++i) take(*loans_[i].bank, lookup.lent[i], gains_with(loans_[i].owner), out.lent[i]);
+  if (parts_.empty()) return;
+  out.gain = config_.lambda;
+  if (parts_.size() == 1) {  // as if that bank were the only one
+    out.gain *= parts_[0].gain;
+    parts_[0].gain = 1.0f;
+  }
+  combine(parts_, out.bias);
+  if (out.bias.empty()) out.gain = 0.0f;
 }
 
 void Recalibrator::bias(const Lookup& lookup, std::span<const float> draft_logits, const Judging& judging, Bias& out) const {
@@ -104,7 +145,7 @@ void Recalibrator::bias(const Lookup& lookup, std::span<const float> draft_logit
   HiddenSaid hidden;
   if (!lookup.neighbors.empty()) {
     combine(lookup, hidden_bias_);
-    hidden = {&hidden_bias_, lookup.bin, earned(lookup, judging)};
+    hidden = {&hidden_bias_, lookup.bin, earned(&gains_, lookup.bin, judging)};
   }
   chain_->bias(lookup.context, hidden, draft_logits, judging, out.bias, out.chain);
   out.gain = out.bias.empty() ? 0.0f : 1.0f;
@@ -138,6 +179,7 @@ Status Recalibrator::observe(const Lookup& found, const Bias& used, std::span<co
   lesson.bin = found.bin;
   lesson.cls = {judging.rejection, judging.sampler.greedy()};
   lesson.hidden = hidden;
+  lesson.lent.clear();
   if (chain_) {
     residuals_.begin(draft_logits, target_logits);
     lesson.scored = chain_->observe(found.context, used.chain, draft_logits, target_logits, judging, residuals_, lesson.residual,
@@ -146,8 +188,14 @@ Status Recalibrator::observe(const Lookup& found, const Bias& used, std::span<co
     ++staged_;
     return Status::ok();
   }
-  lesson.scored = config_.gain == GainRule::kEarned && !used.bias.empty();
-  if (lesson.scored) lesson.rewards = reward_.of(judging, used.bias, config_.lambda, draft_logits, target_logits);
+  const spec::SparseBias& own = found.lent.empty() ? used.bias : used.own;
+  lesson.scored = config_.gain == GainRule::kEarned && !own.empty();
+  if (lesson.scored) lesson.rewards = reward_.of(judging, own, config_.lambda, draft_logits, target_logits);
+  for (std::size_t i = 0; i < found.lent.size() && config_.gain == GainRule::kEarned; ++i) {
+    if (used.lent[i].empty()) continue;
+    lesson.lent.push_back(
+        {i, found.lent[i].bin, reward_.of(judging, used.lent[i], config_.lambda, draft_logits, target_logits)});
+  }
   if (is_mutant(Mutant::kResidualFromBiased)) {
     biased_.assign(draft_logits.begin(), draft_logits.end());
     for (std::size_t i = 0; i < used.bias.size(); ++i)
@@ -186,6 +234,7 @@ void Recalibrator::commit() {
     if (!lesson.residual.empty())
       views_.push_back({lesson.key, lesson.neighbors, lesson.residual.tokens, lesson.residual.values});
     if (lesson.scored) gains_.learn(lesson.cls, lesson.bin, lesson.rewards);
+    for (const LoanScores& lent : lesson.lent) loan_gains_[loans_[lent.loan].owner].learn(lesson.cls, lent.bin, lent.rewards);
   }
   bank_->commit(touched_, views_);
   if (chain_) chain_->commit();
@@ -200,6 +249,27 @@ void Recalibrator::commit() {
 void Recalibrator::discard() {
   staged_ = 0;
   if (chain_) chain_->discard();
+}
+
+void Recalibrator::borrow(std::span<const Loan> loans) {
+  DRIFT_CHECK(staged_ == 0, "banks are borrowed between steps");
+  if (std::equal(loans.begin(), loans.end(), loans_.begin(), loans_.end())) return;
+  for (const Loan& loan : loans)
+    DRIFT_CHECK(may_borrow() && loan.bank->may_borrow() && loan.bank->config_.bank.key_dim == config_.bank.key_dim &&
+                    loan.bank->config_.bank.vocab == config_.bank.vocab,
+                "a bank that is borrowed is one of the same pair, of the hidden level alone");
+  loans_.assign(loans.begin(), loans.end());
+  if (loan_gains_.size() <= kLoanGainsMax) return;
+  std::erase_if(loan_gains_, [&](const auto& kept) {
+    return std::none_of(loans.begin(), loans.end(), [&](const Loan& loan) { return loan.owner == kept.first; });
+  });
+}
+
+void Recalibrator::forget_loan(const std::string& owner) { loan_gains_.erase(owner); }
+
+const GainTable* Recalibrator::gains_with(const std::string& owner) const {
+  const auto it = loan_gains_.find(owner);
+  return it == loan_gains_.end() ? nullptr : &it->second;
 }
 
 bank::StoredBank Recalibrator::save(const bank::Fingerprint& fingerprint) const {
@@ -245,6 +315,7 @@ Status Recalibrator::restore(const bank::StoredBank& stored) {
     }
   }
   gains_ = gains;
+  loan_gains_.clear();
   keyer_ = std::move(keyer);
   staged_ = 0;
   return Status::ok();

@@ -5,6 +5,7 @@
 // (bank, rows, seed). Residuals are taken from raw logits at temperature 1: the bank never learns from itself, and does not
 // depend on a request's sampling settings.
 // With levels other than the hidden one (level.hpp) a Chain does the same for all of them.
+// Banks of other owners may be looked up besides (borrow): each by the gain it has earned here, and none is ever changed by that.
 // Threads: none inside; one owner. Limits: RecalConfig. Cost: a lookup is one scan of the bank; a bias is k * m; an
 // observation two passes over the vocabulary; see `drift compare` for what that is of a block.
 #pragma once
@@ -44,6 +45,7 @@ struct Lookup {
   std::size_t bin = 0;                    // context bin of the earned gain
   float similarity = -1.0f;               // of the nearest entry; -1 if there is none
   ContextLookup context;                  // of the other levels
+  std::vector<Lookup> lent;               // what each borrowed bank found, in the order of borrow()
 };
 
 // The gain and the bias to use at one position: draft logits + gain * bias.
@@ -51,7 +53,21 @@ struct Bias {
   spec::SparseBias bias;
   float gain = 0.0f;
   ChainUse chain;  // how several levels made it up
+  // Where banks are borrowed: what the own one and each of them says by itself, at gain 1.
+  spec::SparseBias own;
+  std::vector<spec::SparseBias> lent;
 };
+
+class Recalibrator;
+
+// A bank of another owner, looked up and nothing else.
+struct Loan {
+  std::string owner;  // what was earned with it is kept under this name
+  const Recalibrator* bank = nullptr;
+  friend bool operator==(const Loan&, const Loan&) = default;
+};
+// Owners whose gains are kept, the present ones always.
+inline constexpr std::size_t kLoanGainsMax = 64;
 
 class Recalibrator {
  public:
@@ -85,6 +101,17 @@ class Recalibrator {
   std::size_t staged() const { return staged_; }  // positions with a draft row
   void freeze(bool on) { frozen_ = on; }          // lookups go on, commits change nothing
 
+  // The banks to look up besides, from the next lookup on; empty: none. Each is asked by its own key statistics, and followed as far as
+  // its entries have earned here: of those that earned a gain above 0, the neighbours are weighed together like one bank's. Gains begin
+  // at 0, are scored against the raw draft for each bank by itself, so that none depends on another's being there, and live in memory only.
+  // Requires: nothing staged, banks of the same pair that outlive their use, may_borrow() here and there. Cost: of a lookup one scan a bank.
+  void borrow(std::span<const Loan> loans);
+  bool may_borrow() const { return chain_ == nullptr; }  // other levels correct what this bank leaves, and no other's
+  // What was earned with an owner's bank is no more.
+  void forget_loan(const std::string& owner);
+  // Null: nothing was earned with it yet.
+  const GainTable* gains_with(const std::string& owner) const;
+
   // log p - log q on the support, clipped (method.md section 4). Public for tests and the C API.
   void residual(std::span<const float> draft_logits, std::span<const float> target_logits, spec::SparseResidual& out);
 
@@ -97,8 +124,16 @@ class Recalibrator {
  private:
   struct Staged;
   explicit Recalibrator(const RecalConfig& config);
+  struct Part {  // what a bank found, and by how much it counts
+    const Recalibrator* bank = nullptr;
+    const Lookup* found = nullptr;
+    float gain = 1.0f;
+  };
+  Status look_up(std::span<const float> hidden, Lookup& out) const;
+  void combine(std::span<const Part> parts, spec::SparseBias& out) const;
   void combine(const Lookup& lookup, spec::SparseBias& out) const;
-  std::size_t earned(const Lookup& lookup, const Judging& judging) const;
+  std::size_t earned(const GainTable* gains, std::size_t bin, const Judging& judging) const;
+  void bias_of_all(const Lookup& lookup, const Judging& judging, Bias& out) const;
 
   RecalConfig config_;
   std::unique_ptr<bank::Bank> bank_;
@@ -107,7 +142,13 @@ class Recalibrator {
   std::unique_ptr<Chain> chain_;                           // levels other than the hidden one
   std::map<std::string, std::vector<std::byte>> carried_;  // blocks of a restored file that are of levels not in use here
   bool frozen_ = false;
+  std::vector<Loan> loans_;
+  std::map<std::string, GainTable> loan_gains_;  // by owner
 
+  struct LoanScores {
+    std::size_t loan = 0, bin = 0;
+    GainTable::Scores rewards{};
+  };
   struct StagedLesson {
     std::vector<float> unit, key;
     std::vector<bank::Neighbor> neighbors;
@@ -117,6 +158,7 @@ class Recalibrator {
     std::size_t bin = 0;
     bool scored = false;
     bool hidden = true;  // the hidden level takes part
+    std::vector<LoanScores> lent;
   };
   std::vector<StagedLesson> lessons_;  // reused between steps
   std::size_t staged_ = 0;
@@ -129,6 +171,7 @@ class Recalibrator {
   mutable spec::SparseBias hidden_bias_;
   ContextLookup context_;
   mutable std::vector<std::pair<Token, float>> pairs_;
+  mutable std::vector<Part> parts_;
 };
 
 }  // namespace drift::recal

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "drift/bank/store_disk.hpp"
+#include "drift/base/mutant.hpp"
 
 namespace drift::server {
 
@@ -31,7 +32,8 @@ std::shared_ptr<Bank> Banks::lease(const std::shared_ptr<Bank>& bank) {
   return std::shared_ptr<Bank>(bank.get(), [bank](Bank* b) { b->leases_.fetch_sub(1, std::memory_order_release); });
 }
 
-Result<std::shared_ptr<Bank>> Banks::get(const BankId& id, decode::Mode mode) {
+Result<std::shared_ptr<Bank>> Banks::get(const BankId& asked, decode::Mode mode) {
+  const BankId id = is_mutant(Mutant::kBankWithoutTenant) ? BankId{kDefaultTenant, asked.name} : asked;
   DRIFT_TRY(check_bank_name(id.name));
   DRIFT_TRY(check_plain_name("the name of a tenant", id.tenant));
   const auto find_leased = [&]() -> std::shared_ptr<Bank> {
@@ -56,6 +58,7 @@ Result<std::shared_ptr<Bank>> Banks::get(const BankId& id, decode::Mode mode) {
       bank->used_ = ++uses_;
       leased = lease(bank);
     }
+    open_shared(id.name);
   }
   if (decode::recalibrates(mode) && leased->recal() == nullptr)
     return Status(Code::kUnsupported, "there is no draft to recalibrate; start the server with -md");
@@ -88,6 +91,7 @@ Result<std::shared_ptr<Bank>> Banks::open(const BankId& id) {
   state.saved_to_file = bank->writes();
   state.frozen = bank->frozen_;
   state.memory_only = std::move(memory_only);
+  state.shared = is_shared(id);
   if (bank->session_) {
     state.entries = bank->recal()->bank().size();
     state.capacity = bank->recal()->bank().config().capacity;
@@ -129,6 +133,14 @@ std::string Banks::no_room_on_disk(const BankId& id) const {
          (tenant_full ? " of this tenant" : "") + ", as many as there may be";
 }
 
+// Whether opening another bank would cost one. Requires: opening_ is held.
+bool Banks::is_full(const BankId& id) const {
+  const std::lock_guard lock(mutex_);
+  const auto of_tenant = static_cast<std::size_t>(
+      std::count_if(banks_.begin(), banks_.end(), [&](const auto& entry) { return entry.first.tenant == id.tenant; }));
+  return of_tenant >= config_.most_per_tenant || banks_.size() >= config_.most;
+}
+
 // Writes out and drops the bank that was not used longest, of this tenant or of all, where there are too many; one that would be lost,
 // for want of a file, only if there is no other, and another tenant's last of all. Requires: opening_ is held.
 Status Banks::make_room(const BankId& id) {
@@ -144,7 +156,7 @@ Status Banks::make_room(const BankId& id) {
     const bool tenant_full = of_tenant >= config_.most_per_tenant;
     if (!tenant_full && banks_.size() < config_.most) return Status::ok();
     for (const auto& [key, bank] : banks_) {
-      if (tenant_full && key.tenant != id.tenant) continue;
+      if (tenant_full && key.tenant != id.tenant && !is_mutant(Mutant::kEvictsOthers)) continue;
       const bool free = bank->leases_.load(std::memory_order_acquire) == 0 && writing_.bank != bank;
       if (free && (!oldest || order(*bank) < order(*oldest))) oldest = bank;
     }
@@ -165,9 +177,95 @@ Status Banks::make_room(const BankId& id) {
       return {saved.code(), "no room for another bank: " + oldest->id_.text() + " cannot be written out: " + saved.message()};
     }
   }
+  // A step may look it up to its end; a file that is still open could not be opened anew.
+  while (oldest.use_count() > 1) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   const std::lock_guard lock(mutex_);
   states_.erase(oldest->id_);
   return Status::ok();
+}
+
+// ---- sharing ----
+
+// Requires: mutex_ is held.
+bool Banks::is_shared(const BankId& id) const {
+  return sharing_.contains(id.tenant) && id.name.find(kSaltMark) == std::string::npos;
+}
+
+void Banks::share(std::set<std::string> tenants) {
+  const std::lock_guard lock(mutex_);
+  for (const std::string& tenant : sharing_) {
+    if (!tenants.contains(tenant)) withdrawn_.insert(tenant);
+  }
+  sharing_ = std::move(tenants);
+  for (auto& [id, state] : states_) state.shared = is_shared(id);
+}
+
+// What lies in files of that name is opened too, as far as there is room without dropping anything. Requires: opening_ is held.
+void Banks::open_shared(const std::string& name) {
+  if (name.find(kSaltMark) != std::string::npos) return;
+  std::set<std::string> sharing;
+  {
+    const std::lock_guard lock(mutex_);
+    sharing = sharing_;
+  }
+  std::size_t opened = 0;
+  for (const std::string& tenant : sharing) {
+    const BankId id{tenant, name};
+    if (opened >= config_.most_lent) return;
+    if (!has_file(id) || is_full(id)) continue;
+    const Status done = open(id).status();
+    if (done.is_ok()) ++opened;
+    if (!done.is_ok() && complaint_) complaint_(id, {done.code(), "it is not lent to others: " + done.message()});
+  }
+}
+
+Banks::Lending Banks::lend(std::span<Bank* const> to) {
+  const std::lock_guard lock(mutex_);
+  for (const std::string& tenant : withdrawn_) {
+    for (const auto& [id, bank] : banks_) forget_loan(*bank, {tenant, id.name});
+  }
+  withdrawn_.clear();
+  if ((sharing_.empty() && !is_mutant(Mutant::kSharedUnasked)) || config_.most_lent == 0) return Lending(nullptr);
+  std::vector<std::shared_ptr<Bank>> found;
+  std::vector<recal::Loan> loans;
+  for (Bank* const reader : to) {
+    const BankId& own = reader->id_;
+    const bool salted = own.name.find(kSaltMark) != std::string::npos && !is_mutant(Mutant::kSaltedBorrows);
+    const bool again = std::find(borrowers_.begin(), borrowers_.end(), reader) != borrowers_.end();
+    if (salted || again || reader->recal() == nullptr || !reader->recal()->may_borrow()) continue;
+    found.clear();
+    for (const auto& [id, bank] : banks_) {
+      const bool shared = is_shared(id) || is_mutant(Mutant::kSharedUnasked);
+      const bool of_name = id.name == own.name.substr(0, own.name.find(kSaltMark));
+      if (shared && of_name && id.tenant != own.tenant && bank->session_ && bank->recal()->may_borrow()) found.push_back(bank);
+    }
+    std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a->used_ > b->used_; });
+    found.resize(std::min(found.size(), config_.most_lent));
+    loans.clear();
+    for (const auto& bank : found) loans.push_back({bank->id_.text(), bank->recal()});
+    if (loans.empty()) continue;
+    reader->recal()->borrow(loans);
+    borrowers_.push_back(reader);
+    lent_.insert(lent_.end(), found.begin(), found.end());
+  }
+  return Lending(this);
+}
+
+void Banks::take_back() {
+  for (Bank* const reader : borrowers_) reader->recal()->borrow({});
+  borrowers_.clear();
+  lent_.clear();
+}
+
+// What a bank has earned with another one.
+void Banks::forget_loan(Bank& bank, const BankId& with) {
+  if (bank.session_ && !is_mutant(Mutant::kDeletedGainsStay)) bank.recal()->forget_loan(with.text());
+}
+
+// A bank is another one now, or none: what others earned with it is no more.
+void Banks::forget_loans(const BankId& id) {
+  const std::lock_guard lock(mutex_);
+  for (const auto& [other, bank] : banks_) forget_loan(*bank, id);
 }
 
 // ---- saving ----
@@ -338,6 +436,7 @@ Status Banks::replace(const BankId& id, const bank::StoredBank& stored) {
   stop_saving(*bank);  // what is being copied is no more
   const std::uint64_t before = bank->commits();
   DRIFT_TRY(bank->recal()->restore(stored));
+  forget_loans(id);
   bank->changes_ = before + 1;  // commits begin at 0 again, and what is in the file is another thing
   return Status::ok();
 }
@@ -394,6 +493,7 @@ Status Banks::remove(const BankId& id) {
     states_.erase(id);
     bank.reset();  // closed: its file is one file now, and nobody holds its lock
   }
+  forget_loans(id);
   {
     const std::lock_guard lock(mutex_);
     frozen_.erase(id);

@@ -6,7 +6,11 @@
 // writes the file. A file that cannot be written is reported and tried again later; serving goes on. A file that holds the bank of
 // another pair of models is reported by name and left alone: the bank starts empty and lives in memory only, as does one for which
 // there is no room on disk (BanksConfig).
-// Threads: get(), exists(), of_tenant(), stored() and states() from anywhere; all else on the decode thread (Scheduler::between_steps).
+// A tenant may share: then who uses a bank of his own looks up the sharing tenants' banks of that name too. They are lent for one step at
+// a time and only read (recal::Loan); an entry stays in its owner's bank and nowhere else, so what is deleted there is gone for all.
+// A part that a salt leads to is neither lent nor does it borrow.
+// Threads: get(), share(), exists(), of_tenant(), stored() and states() from anywhere; all else on the decode thread
+// (Scheduler::between_steps).
 // Limits: names.hpp, BanksConfig.
 #pragma once
 
@@ -21,6 +25,7 @@
 #include <mutex>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -45,6 +50,7 @@ struct BankId {
 struct BankState {
   BankId id;
   bool saved_to_file = false, frozen = false;
+  bool shared = false;  // others look it up
   std::uint32_t entries = 0, capacity = 0;
   std::uint64_t bytes = 0, commits = 0, allocated = 0, updated = 0, evicted = 0;
   std::uint64_t suffix_tokens = 0;  // of answers remembered
@@ -84,6 +90,7 @@ struct BanksConfig {
   std::size_t most_per_tenant = 16;
   std::size_t most_files = 4'096;  // of banks; beyond, a new bank lives in memory only
   std::size_t most_files_per_tenant = 256;
+  std::size_t most_lent = 4;       // banks of other tenants looked up besides one's own, the last used first; 0: none
   std::uint32_t suffix_tokens = propose::kDefaultMemoryTokens;  // of a memory of answers
 };
 
@@ -120,6 +127,23 @@ class Banks {
   Status save_all();
   void publish();
   std::vector<BankState> states() const;
+  // The tenants who share, all of them: none at first. What others earned with the banks of one who no longer does is forgotten.
+  void share(std::set<std::string> tenants);
+  // Lends to these banks what others share, until the result goes: for the length of a step. Cost: one pass over the open banks each, where
+  // anybody shares.
+  class Lending {
+   public:
+    explicit Lending(Banks* banks) : banks_(banks) {}
+    ~Lending() {
+      if (banks_ != nullptr) banks_->take_back();
+    }
+    Lending(const Lending&) = delete;
+    Lending& operator=(const Lending&) = delete;
+
+   private:
+    Banks* banks_;
+  };
+  [[nodiscard]] Lending lend(std::span<Bank* const> to);
   bool exists(const BankId& id) const;  // open, or in a file
   // Every bank with a file; every bank of a tenant, open or not. Cost: as BankSource::stored.
   std::vector<BankId> stored() const;
@@ -149,6 +173,12 @@ class Banks {
   bool has_file(const BankId& id) const;
   std::string no_room_on_disk(const BankId& id) const;
   Status make_room(const BankId& id);
+  bool is_full(const BankId& id) const;
+  void open_shared(const std::string& name);
+  void take_back();
+  static void forget_loan(Bank& bank, const BankId& with);
+  void forget_loans(const BankId& id);
+  bool is_shared(const BankId& id) const;
   static std::shared_ptr<Bank> lease(const std::shared_ptr<Bank>& bank);
   std::shared_ptr<Bank> find(const BankId& id) const;  // leased
   void begin_save(std::chrono::steady_clock::time_point now);
@@ -163,8 +193,14 @@ class Banks {
   std::map<BankId, std::shared_ptr<Bank>> banks_;
   std::map<BankId, BankState> states_;
   std::set<BankId> frozen_;
+  std::set<std::string> sharing_;    // tenants
+  std::set<std::string> withdrawn_;  // tenants who shared, and whose loans are not forgotten yet
   std::uint64_t uses_ = 0;
   std::mutex opening_;  // one bank is opened or dropped at a time, and others can be found meanwhile
+
+  // Of the decode thread: who borrows in this step, and what is kept alive for it.
+  std::vector<Bank*> borrowers_;
+  std::vector<std::shared_ptr<Bank>> lent_;
 
   // The saving in progress. The worker owns writing_ and room_ while work_ is not kNone, the decode thread otherwise.
   Writing writing_;

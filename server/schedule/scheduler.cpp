@@ -5,6 +5,8 @@
 #include <new>
 #include <utility>
 
+#include "drift/base/mutant.hpp"
+
 namespace drift::server {
 namespace {
 
@@ -46,7 +48,8 @@ struct Scheduler::Slot {
   bool is_free() const { return job == nullptr; }
   // What an answer could go on from: the last prompt token is left out, the first step needs its row.
   std::size_t reusable(const GenerationConfig& wanted) const {
-    if (!sequence || !wanted.reuse_prefix || tenant != wanted.tenant || salt != wanted.salt) return 0;
+    const bool others = (tenant != wanted.tenant && !is_mutant(Mutant::kTextAcrossTenants)) || salt != wanted.salt;
+    if (!sequence || !wanted.reuse_prefix || others) return 0;
     return std::min({common_prefix(sequence->tokens(), wanted.prompt), held, wanted.prompt.size() - 1});
   }
   // The answer leaves; its text stays for whoever goes on with it.
@@ -388,14 +391,17 @@ bool Scheduler::step_all() {
   batch_.clear();
   batch_slots_.clear();
   batch_owners_.clear();
+  borrowers_.clear();
   for (const auto& slot : slots_) {
     if (slot->phase != Phase::kDecode) continue;
     batch_.push_back(slot->sequence.get());
     batch_slots_.push_back(slot.get());
     const GenerationConfig& config = slot->config();
     batch_owners_.push_back({&slot->tenant, config.bank.get(), config.mode, slot->id});
+    if (decode::recalibrates(config.mode)) borrowers_.push_back(config.bank.get());
   }
   if (batch_.empty()) return false;
+  const Banks::Lending lending = banks_ != nullptr ? banks_->lend(borrowers_) : Banks::Lending(nullptr);
   const Status stepped = stepper_.step(batch_, events_);
   if (!stepped.is_ok()) {  // the sequences of the batch are of no more use; slots that only prefill go on
     for (Slot* slot : batch_slots_) fail_answer(*slot, stepped);

@@ -136,6 +136,7 @@ class Scheduler {
   std::vector<decode::Sequence*> batch_;
   std::vector<Slot*> batch_slots_;
   std::vector<StepOwner> batch_owners_;
+  std::vector<Bank*> borrowers_;
 
   mutable std::mutex mutex_;  // of what follows
   std::condition_variable wake_;
