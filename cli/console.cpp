@@ -21,6 +21,7 @@ namespace drift::cli {
 namespace {
 
 std::atomic<int> g_interrupts{0};
+std::atomic<bool> g_hangups{false};
 static_assert(std::atomic<int>::is_always_lock_free, "a signal handler may only touch lock-free atomics");
 int g_out_error = 0;  // errno of the first write to stdout that failed
 std::string g_program = "drift";
@@ -74,6 +75,17 @@ void install_signal_handlers() {
   sigaction(SIGPIPE, &action, nullptr);
   sigaction(SIGXFSZ, &action, nullptr);
 }
+
+void hangup_is_a_wish() {
+  if (is_ignored(SIGHUP)) return;
+  struct sigaction action{};
+  action.sa_handler = [](int) { g_hangups.store(true, std::memory_order_relaxed); };
+  sigemptyset(&action.sa_mask);
+  action.sa_flags = SA_RESTART;
+  sigaction(SIGHUP, &action, nullptr);
+}
+
+bool take_hangup() { return g_hangups.exchange(false, std::memory_order_relaxed); }
 
 bool interrupted() { return g_interrupts.load(std::memory_order_relaxed) > 0; }
 

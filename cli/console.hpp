@@ -19,6 +19,9 @@ void hold_standard_files();
 // an error of the write. A SIGHUP that was ignored at the start (nohup) stays ignored. Call once.
 void install_signal_handlers();
 bool interrupted();
+// From now on a SIGHUP is a wish to read settings again and no end, unless it is ignored.
+void hangup_is_a_wish();
+bool take_hangup();  // whether there was such a wish since the last call
 
 // Writes to stdout, unbuffered. False once stdout is closed or full: stop producing then.
 bool write_out(std::string_view text);

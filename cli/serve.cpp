@@ -14,6 +14,7 @@
 #include <limits>
 #include <memory>
 #include <optional>
+#include <set>
 #include <thread>
 
 #include "cli/bank_session.hpp"
@@ -23,6 +24,7 @@
 #include "cli/machine.hpp"
 #include "cli/modes.hpp"
 #include "cli/options.hpp"
+#include "cli/serve_keys.hpp"
 #include "text/printable.hpp"
 
 namespace drift::cli {
@@ -74,22 +76,6 @@ std::vector<std::string> split_list(const std::string& text) {
     from = end + 1;
   }
   return out;
-}
-
-Result<server::ApiKeys> read_keys(const ServeOptions& options) {
-  std::vector<server::ApiKey> keys;
-  for (const std::string& list : options.api_keys) {
-    for (std::string& key : split_list(list)) keys.push_back({std::move(key), {}});
-  }
-  if (!options.api_key_file.empty()) {
-    DRIFT_ASSIGN(const std::string text, read_text_file(options.api_key_file, std::size_t{8} << 20));
-    auto of_file = server::keys_of_text(text);
-    if (!of_file.is_ok())
-      return Status(of_file.status().code(), fmt::format("{}: {}", options.api_key_file, of_file.status().message()));
-    if (of_file->empty()) return Status(Code::kInvalid, fmt::format("--api-key-file {} holds no key", options.api_key_file));
-    keys.insert(keys.end(), of_file->begin(), of_file->end());
-  }
-  return server::ApiKeys::make(keys);
 }
 
 // Where the log goes: stderr, or the end of a file.
@@ -278,8 +264,24 @@ struct Stopping {
   }
 };
 
+// The keys that a server began with, and what it shares by them.
+struct Keys {
+  KeyFile& file;
+  std::set<std::string> sharing;
+};
+
+// Takes other keys where the file has any, as a whole; keeps those there are where they cannot be read.
+void look_at_keys(KeyFile& file, bool asked, server::HttpServer& http, server::Banks& banks, server::Log& log) {
+  if (!file.has_file() || (!asked && !file.changed())) return;
+  auto keys = file.read();
+  if (!keys.is_ok()) return log.warning("the API keys stay as they are", {{"why", keys.status().message()}});
+  log.info("API keys were read again", {{"keys", keys->size()}});
+  banks.share(keys->sharing());
+  http.use(std::move(keys).value());
+}
+
 // Serves until a signal comes, or decoding breaks down. The order of the end: no new work, what is there finishes, banks are saved, connections close.
-Result<int> serve_until_signal(const ServeOptions& options, const Pair& pair, Mode mode, server::HttpServer& http,
+Result<int> serve_until_signal(const ServeOptions& options, const Pair& pair, Mode mode, Keys keys, server::HttpServer& http,
                                server::ServerMetrics& metrics, server::Log& log) {
   const ServeText text(*pair.text, pair.target->describe().vocab, options.special);
   server::BanksConfig config = options.banks;
@@ -287,6 +289,9 @@ Result<int> serve_until_signal(const ServeOptions& options, const Pair& pair, Mo
   server::Banks banks(config, bank_source(options, pair), [&log](const server::BankId& id, const Status& why) {
     log.warning("a bank is not saved", {{"bank", id.text()}, {"why", why.message()}});
   });
+  if (!keys.sharing.empty() && !(options.settings.recal.levels == recal::kHiddenOnly))
+    log.warning("banks are not shared: only the level 'hidden' can be looked up by others", {});
+  banks.share(std::move(keys.sharing));
   // A bank that cannot be used is said at the start.
   if (decode::recalibrates(mode) || decode::remembers(mode)) DRIFT_TRY(banks.get(server::BankId{}, mode).status());
   server::Scheduler scheduler(*pair.target, pair.draft.get(), text, &banks, options.scheduler, &metrics);
@@ -311,7 +316,13 @@ Result<int> serve_until_signal(const ServeOptions& options, const Pair& pair, Mo
                      {"context", pair.context},
                      {"load_s", pair.load_s}});
   const auto ends_within = [&ended_as](milliseconds most) { return ended_as.wait_for(most) == std::future_status::ready; };
+  constexpr auto kLookAtKeys = std::chrono::seconds(1);
+  auto looked = std::chrono::steady_clock::now();
   while (!interrupted() && !ends_within(milliseconds(50))) {
+    const bool asked = take_hangup();
+    if (!asked && std::chrono::steady_clock::now() - looked < kLookAtKeys) continue;
+    looked = std::chrono::steady_clock::now();
+    look_at_keys(keys.file, asked, http, banks, log);
   }
   if (interrupted()) {
     scheduler.drain();  // before it is told: who reads the log finds /ready refusing
@@ -332,7 +343,13 @@ Result<int> serve_until_signal(const ServeOptions& options, const Pair& pair, Mo
 Result<int> serve(ServeOptions options) {
   Mode mode = Mode::kOff;
   DRIFT_TRY(check(options, mode));
-  DRIFT_ASSIGN(server::ApiKeys keys, read_keys(options));
+  std::vector<std::string> given;
+  for (const std::string& list : options.api_keys) {
+    for (std::string& key : split_list(list)) given.push_back(std::move(key));
+  }
+  KeyFile key_file(std::move(given), options.api_key_file);
+  DRIFT_ASSIGN(server::ApiKeys keys, key_file.read());
+  if (key_file.has_file()) hangup_is_a_wish();
   if (keys.empty() && !is_loopback(options.http.host)) {
     return Status(Code::kInvalid,
                   fmt::format("--host {} can be reached by others, and there is no API key: give --api-key-file FILE, or "
@@ -353,11 +370,12 @@ Result<int> serve(ServeOptions options) {
   options.http.cors_origins = split_list(options.cors_origins);
   options.http.threads_max =
       std::max<std::size_t>(options.http.threads_max, static_cast<std::size_t>(options.slots) + options.scheduler.queue_max + 16);
+  Keys of_file{key_file, keys.sharing()};
   server::HttpServer http(options.http, std::move(keys), metrics, log);
   DRIFT_TRY(http.start());  // before the models: an address in use is said at once
   log.info("listening", {{"url", fmt::format("http://{}:{}", options.http.host, http.port())}, {"version", program_version()}});
   DRIFT_ASSIGN(const Pair pair, load_pair(options.pair));
-  return serve_until_signal(options, pair, mode, http, metrics, log);
+  return serve_until_signal(options, pair, mode, std::move(of_file), http, metrics, log);
 }
 
 void add_server_options(CLI::App& command, ServeOptions& o) {
@@ -383,7 +401,7 @@ void add_server_options(CLI::App& command, ServeOptions& o) {
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->group(kServing);
-  add_text(command, "--api-key-file", "FILE", "API keys, one a line: KEY [TENANT [operator]]; # begins a comment", o.api_key_file)
+  add_text(command, "--api-key-file", "FILE", "API keys, one a line: KEY [TENANT [operator] [share]]; # begins a comment; read again when it changes", o.api_key_file)
       ->group(kServing);
   add_text(command, "--cors-origins", "LIST", "origins whose pages may use the server, with commas; *: all [none]",
            o.cors_origins)
@@ -447,6 +465,9 @@ void add_answer_options(CLI::App& command, ServeOptions& o) {
           [&o](std::int64_t v) { o.banks.most_per_tenant = static_cast<std::size_t>(v); });
   add_int(command, "--banks-max", 1, 10'000, "banks that may be open; the one not used longest is written out for another [64]",
           [&o](std::int64_t v) { o.banks.most = static_cast<std::size_t>(v); });
+  add_int(command, "--shared-banks", 0, 64,
+          "banks of tenants who share (--api-key-file) that are looked up besides one's own, at most; 0: none [4]",
+          [&o](std::int64_t v) { o.banks.most_lent = static_cast<std::size_t>(v); });
   add_int(command, "--bank-files-per-tenant", 0, 1'000'000,
           "bank files of one tenant; beyond, its new banks live in memory only [256]",
           [&o](std::int64_t v) { o.banks.most_files_per_tenant = static_cast<std::size_t>(v); });

@@ -35,12 +35,6 @@ enum class Mutant {
   kMemoryLearnsProposals,   // the suffix memory learns a block's proposals before they are judged
   kSkippedDraftTeaches,     // a copied position teaches the bank with the draft row of an earlier step
   kDraftKeepsRejected,      // the draft's KV keeps rejected proposals as if they had stood
-  kBankWithoutTenant,       // a server's bank is found by its name alone, whosever it is
-  kSharedUnasked,           // banks of tenants who do not share are looked up by others
-  kSaltedBorrows,           // the private part of a bank looks up what others share
-  kDeletedGainsStay,        // what was earned with another's bank stays when that is deleted
-  kEvictsOthers,            // a tenant with too many banks open drops another tenant's
-  kTextAcrossTenants,       // a slot's text is gone on with by another tenant
 };
 
 #ifndef DRIFT_MUTANT

@@ -391,6 +391,114 @@ TEST(Earned, IsZeroWhereMemoryHarms) {
   }
 }
 
+// ---- banks of others ----
+
+// One step at one position, as learn(), of a bank that borrows.
+Bias borrow_and_learn(Recalibrator& r, std::vector<Loan> loans, const std::vector<float>& hidden, const std::vector<float>& draft,
+                      const std::vector<float>& target) {
+  Lookup found;
+  Bias used;
+  r.borrow(loans);
+  EXPECT_TRUE(r.lookup(hidden, found).is_ok());
+  r.bias(found, kGreedy, used);
+  EXPECT_TRUE(r.observe(found, used, draft, target, kGreedy).is_ok());
+  r.commit();
+  r.borrow({});
+  return used;
+}
+
+TEST(Borrowed, ABankEarnsItsSayAndIsOnlyRead) {
+  RecalConfig c = small();
+  c.gain = GainRule::kEarned;
+  c.bank.support = kVocab;
+  auto own = make(c), lender = make(c);
+  own->freeze(true);
+  for (int i = 0; i < 4; ++i) ASSERT_TRUE(learn(*lender, at_angle(0.1 * i), kDraft, kTarget).is_ok());
+  const bank::StoredBank before = lender->save({});
+  EXPECT_EQ(borrow_and_learn(*own, {{"b", lender.get()}}, at_angle(0.1), kDraft, kTarget).gain, 0.0f) << "nothing is earned yet";
+  EXPECT_EQ(borrow_and_learn(*own, {{"b", lender.get()}}, at_angle(0.1), kDraft, kTarget).gain, 0.0f) << "a frozen one learns no gain";
+  EXPECT_EQ(own->gains_with("b"), nullptr);
+  own->freeze(false);
+  borrow_and_learn(*own, {{"b", lender.get()}}, at_angle(0.1), kDraft, kTarget);
+  ASSERT_NE(own->gains_with("b"), nullptr);
+  own->bank().clear();
+  const Bias used = borrow_and_learn(*own, {{"b", lender.get()}}, at_angle(0.1), kDraft, kTarget);
+  EXPECT_GT(used.gain, 0.0f);
+  EXPECT_GT(value_of(used.bias, 2), 0.0f) << "the target's token, which only the lender knows";
+  EXPECT_TRUE(used.own.empty());
+  const bank::StoredBank after = lender->save({});
+  EXPECT_TRUE(before.image.keys == after.image.keys && before.image.values == after.image.values &&
+              before.image.last_used == after.image.last_used && before.image.counts == after.image.counts &&
+              before.extras == after.extras);
+  own->forget_loan("b");
+  own->bank().clear();
+  EXPECT_EQ(borrow_and_learn(*own, {{"b", lender.get()}}, at_angle(0.1), kDraft, kTarget).gain, 0.0f);
+}
+
+TEST(Borrowed, NoGainDependsOnAnotherBanksBeingThere) {
+  RecalConfig c = small();
+  c.gain = GainRule::kEarned;
+  auto b = make(c), d = make(c), with_both = make(c), with_one = make(c), with_none = make(c);
+  const RngStream numbers(7);
+  Pos drawn = 0;
+  const auto number = [&] { return numbers.uniform({.sequence = 0, .position = drawn++}); };
+  const auto row = [&] {
+    std::vector<float> out(kVocab);
+    for (float& x : out) x = static_cast<float>(4.0 * number());
+    return out;
+  };
+  for (int i = 0; i < 12; ++i) {
+    ASSERT_TRUE(learn(*b, at_angle(6.0 * number()), row(), row()).is_ok());
+    ASSERT_TRUE(learn(*d, at_angle(6.0 * number()), row(), row()).is_ok());
+  }
+  for (int i = 0; i < 60; ++i) {
+    const auto hidden = at_angle(6.0 * number());
+    const auto draft = row(), target = row();
+    borrow_and_learn(*with_both, {{"b", b.get()}, {"d", d.get()}}, hidden, draft, target);
+    borrow_and_learn(*with_one, {{"d", d.get()}}, hidden, draft, target);
+    borrow_and_learn(*with_none, {}, hidden, draft, target);
+  }
+  ASSERT_NE(with_both->gains_with("b"), nullptr);
+  EXPECT_EQ(with_both->gains_with("d")->save(), with_one->gains_with("d")->save());
+  for (Recalibrator* other : {with_both.get(), with_one.get()}) {
+    EXPECT_EQ(other->save({}).extras, with_none->save({}).extras) << "its own gains";
+    EXPECT_EQ(other->save({}).image.values, with_none->save({}).image.values);
+    EXPECT_EQ(other->save({}).image.keys, with_none->save({}).image.keys);
+  }
+}
+
+TEST(Borrowed, NeighboursOfAllAreWeighedTogetherLikeOneBanks) {
+  RecalConfig c = small();
+  c.sigma = 0.2f;
+  auto own = make(c), lender = make(c), both = make(c);
+  teach(*own, at_angle(0.0), {1}, {2.0f});
+  teach(*lender, at_angle(0.5), {1, 3}, {4.0f, -1.0f});
+  teach(*both, at_angle(0.0), {1}, {2.0f});
+  teach(*both, at_angle(0.5), {1, 3}, {4.0f, -1.0f});
+  Lookup found, found_both;
+  Bias used, used_both;
+  const Loan loan{"b", lender.get()};
+  own->borrow({&loan, 1});
+  ASSERT_TRUE(own->lookup(at_angle(0.2), found).is_ok());
+  ASSERT_TRUE(both->lookup(at_angle(0.2), found_both).is_ok());
+  own->bias(found, kGreedy, used);
+  both->bias(found_both, kGreedy, used_both);
+  EXPECT_EQ(used.gain, used_both.gain);
+  EXPECT_EQ(used.bias.tokens, used_both.bias.tokens);
+  for (const Token t : used.bias.tokens) EXPECT_NEAR(value_of(used.bias, t), value_of(used_both.bias, t), 1e-6);
+  const auto nothing = make(c);
+  const Loan empty{"c", nothing.get()};
+  Bias alone, besides;
+  own->borrow({});
+  ASSERT_TRUE(own->lookup(at_angle(0.2), found).is_ok());
+  own->bias(found, kGreedy, alone);
+  own->borrow({&empty, 1});
+  ASSERT_TRUE(own->lookup(at_angle(0.2), found).is_ok());
+  own->bias(found, kGreedy, besides);
+  EXPECT_EQ(alone.bias.values, besides.bias.values) << "an empty bank changes nothing, to the last bit";
+  EXPECT_EQ(alone.gain, besides.gain);
+}
+
 TEST(GainTable, FollowsTheBestSoFarAndForgets) {
   GainTable t;
   const GainClass cls{true, false};

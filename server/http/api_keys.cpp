@@ -3,6 +3,7 @@
 #include <openssl/crypto.h>
 
 #include <algorithm>
+#include <map>
 
 namespace drift::server {
 
@@ -29,6 +30,7 @@ Result<ApiKeys> ApiKeys::make(const std::vector<ApiKey>& keys) {
                                     " are taken");
   }
   ApiKeys out;
+  std::map<std::string_view, bool> shares;
   for (std::size_t i = 0; i < keys.size(); ++i) {
     const std::string number = "API key number " + std::to_string(i + 1);
     const std::string& key = keys[i].key;
@@ -38,6 +40,11 @@ Result<ApiKeys> ApiKeys::make(const std::vector<ApiKey>& keys) {
                                         std::to_string(kApiKeyBytesMax) + " printable ASCII characters without spaces");
     }
     DRIFT_TRY(check_plain_name("the tenant of " + number, keys[i].identity.tenant));
+    const auto [first, is_first] = shares.try_emplace(keys[i].identity.tenant, keys[i].identity.shares);
+    if (first->second != keys[i].identity.shares) {
+      return Status(Code::kInvalid, "tenant '" + keys[i].identity.tenant + "' shares its banks by one key and not by " + number +
+                                        ": 'share' stands behind all its keys or none");
+    }
     Sha256 one = sha256(key);
     if (key.starts_with(kHashedKey)) {
       const auto given = hash_of_text(std::string_view(key).substr(kHashedKey.size()));
@@ -51,6 +58,14 @@ Result<ApiKeys> ApiKeys::make(const std::vector<ApiKey>& keys) {
         return Status(Code::kInvalid, number + " is there before with another tenant or role");
     }
     out.entries_.push_back({one, keys[i].identity});
+  }
+  return out;
+}
+
+std::set<std::string> ApiKeys::sharing() const {
+  std::set<std::string> out;
+  for (const Entry& one : entries_) {
+    if (one.identity.shares) out.insert(one.identity.tenant);
   }
   return out;
 }
@@ -85,10 +100,15 @@ Result<std::vector<ApiKey>> keys_of_text(std::string_view text) {
     if (words.empty() || words[0].front() == '#') continue;
     ApiKey one;
     one.key = words[0];
-    if (words.size() > 1) one.identity = {words[1], words.size() == 3};
-    if (words.size() > 3 || (words.size() == 3 && words[2] != "operator")) {
-      return Status(Code::kInvalid, "line " + std::to_string(number) +
-                                        " of the key file cannot be read: it must be KEY, KEY TENANT, or KEY TENANT operator");
+    if (words.size() > 1) one.identity = {words[1], false, false};
+    for (std::size_t i = 2; i < words.size(); ++i) {
+      bool* const role = words[i] == "operator" ? &one.identity.is_operator : words[i] == "share" ? &one.identity.shares : nullptr;
+      if (role == nullptr || *role) {
+        return Status(Code::kInvalid,
+                      "line " + std::to_string(number) +
+                          " of the key file cannot be read: it must be KEY, or KEY TENANT and behind it operator, share or both");
+      }
+      *role = true;
     }
     out.push_back(std::move(one));
   }

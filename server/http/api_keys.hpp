@@ -2,13 +2,15 @@
 // presented.
 //
 // A key belongs to a tenant: its requests use that tenant's banks and no other's. An operator's key may also look at and change the
-// banks of all tenants. Without any key everybody is the operator, of the default tenant.
-// Threads: immutable, share freely. Limits: kApiKeysMax keys of kApiKeyBytesMin to kApiKeyBytesMax bytes. Cost: a SHA-256 and one
+// banks of all tenants. Without any key everybody is the operator, of the default tenant. A tenant whose keys say so shares its banks:
+// others look them up (Banks::share).
+// Threads: immutable, share freely; a server is given others as a whole (HttpServer::use). Limits: kApiKeysMax keys of kApiKeyBytesMin to kApiKeyBytesMax bytes. Cost: a SHA-256 and one
 // pass over all keys.
 #pragma once
 
 #include <cstddef>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -27,6 +29,7 @@ inline constexpr std::string_view kHashedKey = "sha256:";  // what follows is th
 struct Identity {
   std::string tenant = kDefaultTenant;
   bool is_operator = true;
+  bool shares = false;
   friend bool operator==(const Identity&, const Identity&) = default;
 };
 
@@ -38,11 +41,14 @@ struct ApiKey {
 class ApiKeys {
  public:
   ApiKeys() = default;  // none
-  // Fails with kInvalid (a key that is too short, too long, there twice, or has characters that no header can carry; a tenant's name),
-  // kLimit. Keys are never part of a message.
+  // Fails with kInvalid (a key that is too short, too long, there twice, or has characters that no header can carry; a tenant's name; a
+  // tenant of which one key shares and another does not), kLimit. Keys are never part of a message.
   static Result<ApiKeys> make(const std::vector<ApiKey>& keys);
 
   bool empty() const { return entries_.empty(); }
+  std::size_t size() const { return entries_.size(); }
+  // The tenants who share their banks.
+  std::set<std::string> sharing() const;
   // Whose a presented key is; none if it is nobody's. Without keys: the operator's.
   std::optional<Identity> find(std::string_view presented) const;
 
@@ -54,8 +60,8 @@ class ApiKeys {
   std::vector<Entry> entries_;
 };
 
-// The keys of a file's text, one a line: `KEY [TENANT [operator]]`, KEY as in ApiKey. A key alone is the operator's; empty lines and lines that begin with #
-// are left out. Fails with kInvalid naming the line, never its content.
+// The keys of a file's text, one a line: `KEY [TENANT [operator] [share]]`, KEY as in ApiKey. A key alone is the operator's; empty lines
+// and lines that begin with # are left out. Fails with kInvalid naming the line, never its content.
 Result<std::vector<ApiKey>> keys_of_text(std::string_view text);
 
 }  // namespace drift::server

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <atomic>
+#include <memory>
+#include <mutex>
 #include <random>
 #include <thread>
 
@@ -80,7 +82,8 @@ void send(HttpResponse& response, const Problem& problem) {
 
 struct HttpServer::Impl {
   HttpConfig config;
-  ApiKeys keys;
+  std::mutex keys_mutex;
+  std::shared_ptr<const ApiKeys> keys;  // replaced as a whole
   ServerMetrics& metrics;
   Log& log;
   httplib::Server http;
@@ -88,7 +91,8 @@ struct HttpServer::Impl {
   int port = 0;
   std::atomic<Service*> service{nullptr};
 
-  Impl(HttpConfig c, ApiKeys k, ServerMetrics& m, Log& l) : config(std::move(c)), keys(std::move(k)), metrics(m), log(l) {
+  Impl(HttpConfig c, ApiKeys k, ServerMetrics& m, Log& l)
+      : config(std::move(c)), keys(std::make_shared<const ApiKeys>(std::move(k))), metrics(m), log(l) {
     set_up();
     add_routes();
   }
@@ -110,6 +114,14 @@ struct HttpServer::Impl {
   bool allow_origin(const HttpRequest& request, HttpResponse& response) const;
   bool read_body(const HttpRequest& request, HttpResponse& response, const httplib::ContentReader& reader, std::size_t bytes_max,
                  std::string& out) const;
+  std::optional<Identity> identify(const HttpRequest& request) {
+    std::shared_ptr<const ApiKeys> now;
+    {
+      const std::lock_guard lock(keys_mutex);
+      now = keys;
+    }
+    return now->find(key_of(request));
+  }
   bool is_ready() const {
     const Service* s = service.load();
     return s != nullptr && !s->scheduler.state().draining;
@@ -206,7 +218,7 @@ void HttpServer::Impl::serve(const std::string& name, unsigned needs, const Hand
   response.set_header("X-Request-Id", id);
   static_cast<void>(allow_origin(request, response));
   Service* const loaded = service.load();
-  const std::optional<Identity> identity = (needs & kKey) != 0 ? keys.find(key_of(request)) : Identity{};
+  const std::optional<Identity> identity = (needs & kKey) != 0 ? identify(request) : Identity{};
   if (!identity) {
     response.set_header("WWW-Authenticate", "Bearer");
     send(response, api::unauthorized());
@@ -339,6 +351,12 @@ Status HttpServer::start() {
 
 int HttpServer::port() const { return impl_->port; }
 void HttpServer::open(Service& service) { impl_->service = &service; }
+
+void HttpServer::use(ApiKeys keys) {
+  auto others = std::make_shared<const ApiKeys>(std::move(keys));
+  const std::lock_guard lock(impl_->keys_mutex);
+  impl_->keys.swap(others);
+}
 
 void HttpServer::stop() {
   impl_->http.stop();

@@ -48,6 +48,8 @@ class HttpServer {
   int port() const;
   // From now on requests are served. Requires: the service lives until stop() has returned.
   void open(Service& service);
+  // Other keys, for the requests that come from now on. From any thread.
+  void use(ApiKeys keys);
   // No new connections; those there are finish their request. Returns when the last has.
   void stop();
 

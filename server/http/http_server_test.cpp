@@ -104,6 +104,7 @@ class Server {
     return false;
   }
   Rig& rig() { return rig_; }
+  void use(ApiKeys keys) { http_->use(std::move(keys)); }
 
  private:
   Options options_;
@@ -520,6 +521,36 @@ TEST(HttpKeys, AreReadFromTextAndChecked) {
   EXPECT_TRUE(ApiKeys().find("anything")->is_operator);
 }
 
+TEST(HttpKeys, ATenantSharesWhereAllItsKeysSaySo) {
+  const auto made = [](const std::string& text) { return ApiKeys::make(keys_of_text(text).value()); };
+  const ApiKeys keys = made("boss\na law share\nb law operator share\nc med share operator\nd tax\n").value();
+  EXPECT_EQ(keys.sharing(), (std::set<std::string>{"law", "med"}));
+  EXPECT_FALSE(keys.find("a")->is_operator);
+  EXPECT_TRUE(keys.find("b")->is_operator);
+  EXPECT_FALSE(keys.find("d")->shares);
+  EXPECT_TRUE(made("boss\n")->sharing().empty()) << "nobody shares unasked";
+  const Status torn = made("a law share\nsecret law\n").status();
+  EXPECT_EQ(torn.code(), Code::kInvalid);
+  EXPECT_NE(torn.message().find("'law' shares its banks by one key and not by"), std::string::npos) << torn.message();
+  EXPECT_EQ(torn.message().find("secret"), std::string::npos);
+  for (const char* bad : {"a law share share", "a law shared", "a law operator share operator"})
+    EXPECT_EQ(keys_of_text(bad).status().code(), Code::kInvalid) << bad;
+}
+
+TEST(HttpKeys, OthersAreTakenWhileItServes) {
+  Options options;
+  options.keys = {{"old", {}}};
+  Server server(options);
+  const auto status = [&](const std::string& key) {
+    return server.client().Get("/v1/models", httplib::Headers{{"X-Api-Key", key}})->status;
+  };
+  EXPECT_EQ(status("old"), 200);
+  EXPECT_EQ(status("new"), 401);
+  server.use(ApiKeys::make({{"new", {}}}).value());
+  EXPECT_EQ(status("old"), 401);
+  EXPECT_EQ(status("new"), 200);
+}
+
 TEST(HttpKeys, AFileNeedNotHoldTheKeyItself) {
   const std::string hash = "sha256:ca978112ca1bbdcafac231b39a23dc4da786eff8147c4e72b9807785afee48bb";  // of "a"
   const ApiKeys keys = ApiKeys::make(keys_of_text(hash + " law\n").value()).value();
@@ -590,8 +621,9 @@ TEST_F(HttpTenants, EachHasBanksOfItsOwn) {
   call("GET", "/v1/drift/state?history=recent", "kb", 403);
   const Json history = call("GET", "/v1/drift/state?history=recent", "boss", 200)["history"]["banks"];
   ASSERT_EQ(history.size(), 2u);
-  EXPECT_EQ(history[0]["name"], "a/default");
-  EXPECT_EQ(history[1]["name"], "b/default");
+  EXPECT_EQ(history[0]["tenant"], "a");
+  EXPECT_EQ(history[1]["tenant"], "b");
+  EXPECT_EQ(history[1]["name"], "default");
   EXPECT_EQ(call("GET", "/v1/drift/banks?tenant=a", "boss", 200)["data"].size(), 1u);
 }
 

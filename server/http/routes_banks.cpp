@@ -24,6 +24,7 @@ Json state_json(const BankState& bank) {
           {"file", bank.saved_to_file},
           {"memory_only", bank.memory_only.empty() ? Json(nullptr) : Json(bank.memory_only)},
           {"frozen", bank.frozen},
+          {"shared", bank.shared},
           {"entries", bank.entries},
           {"capacity", bank.capacity},
           {"bytes", bank.bytes},

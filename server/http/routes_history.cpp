@@ -58,7 +58,8 @@ Json bank_work_json(const BankWork& w) {
 
 Json bank_json(const HistoryView::OfBank& bank) {
   const std::span<const BankWork> spans = bank.spans;
-  return {{"name", bank.name},
+  return {{"tenant", bank.id.tenant},
+          {"name", bank.id.name},
           {"first_s", rounded(bank.first_s)},
           {"last_s", rounded(bank.last_s)},
           {"all", bank_work_json(bank.all)},

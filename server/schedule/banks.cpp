@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "drift/bank/store_disk.hpp"
-#include "drift/base/mutant.hpp"
+#include "server/mutant.hpp"
 
 namespace drift::server {
 
@@ -33,7 +33,7 @@ std::shared_ptr<Bank> Banks::lease(const std::shared_ptr<Bank>& bank) {
 }
 
 Result<std::shared_ptr<Bank>> Banks::get(const BankId& asked, decode::Mode mode) {
-  const BankId id = is_mutant(Mutant::kBankWithoutTenant) ? BankId{kDefaultTenant, asked.name} : asked;
+  const BankId id = DRIFT_HOLE(kBankWithoutTenant) ? BankId{kDefaultTenant, asked.name} : asked;
   DRIFT_TRY(check_bank_name(id.name));
   DRIFT_TRY(check_plain_name("the name of a tenant", id.tenant));
   const auto find_leased = [&]() -> std::shared_ptr<Bank> {
@@ -58,7 +58,7 @@ Result<std::shared_ptr<Bank>> Banks::get(const BankId& asked, decode::Mode mode)
       bank->used_ = ++uses_;
       leased = lease(bank);
     }
-    open_shared(id.name);
+    open_shared(id);
   }
   if (decode::recalibrates(mode) && leased->recal() == nullptr)
     return Status(Code::kUnsupported, "there is no draft to recalibrate; start the server with -md");
@@ -156,7 +156,7 @@ Status Banks::make_room(const BankId& id) {
     const bool tenant_full = of_tenant >= config_.most_per_tenant;
     if (!tenant_full && banks_.size() < config_.most) return Status::ok();
     for (const auto& [key, bank] : banks_) {
-      if (tenant_full && key.tenant != id.tenant && !is_mutant(Mutant::kEvictsOthers)) continue;
+      if (tenant_full && key.tenant != id.tenant && !DRIFT_HOLE(kEvictsOthers)) continue;
       const bool free = bank->leases_.load(std::memory_order_acquire) == 0 && writing_.bank != bank;
       if (free && (!oldest || order(*bank) < order(*oldest))) oldest = bank;
     }
@@ -200,21 +200,25 @@ void Banks::share(std::set<std::string> tenants) {
   for (auto& [id, state] : states_) state.shared = is_shared(id);
 }
 
-// What lies in files of that name is opened too, as far as there is room without dropping anything. Requires: opening_ is held.
-void Banks::open_shared(const std::string& name) {
-  if (name.find(kSaltMark) != std::string::npos) return;
-  std::set<std::string> sharing;
+// For who uses this bank, what others share under its name is opened where it lies in files, as far as there is room without dropping
+// anything. Requires: opening_ is held.
+void Banks::open_shared(const BankId& own) {
+  if (own.name.find(kSaltMark) != std::string::npos) return;
+  std::vector<BankId> closed;
+  std::size_t there = 0;
   {
     const std::lock_guard lock(mutex_);
-    sharing = sharing_;
+    for (const std::string& tenant : sharing_) {
+      const BankId id{tenant, own.name};
+      if (tenant == own.tenant) continue;
+      banks_.contains(id) ? void(++there) : closed.push_back(id);
+    }
   }
-  std::size_t opened = 0;
-  for (const std::string& tenant : sharing) {
-    const BankId id{tenant, name};
-    if (opened >= config_.most_lent) return;
+  for (const BankId& id : closed) {
+    if (there >= config_.most_lent) return;
     if (!has_file(id) || is_full(id)) continue;
     const Status done = open(id).status();
-    if (done.is_ok()) ++opened;
+    if (done.is_ok()) ++there;
     if (!done.is_ok() && complaint_) complaint_(id, {done.code(), "it is not lent to others: " + done.message()});
   }
 }
@@ -225,17 +229,17 @@ Banks::Lending Banks::lend(std::span<Bank* const> to) {
     for (const auto& [id, bank] : banks_) forget_loan(*bank, {tenant, id.name});
   }
   withdrawn_.clear();
-  if ((sharing_.empty() && !is_mutant(Mutant::kSharedUnasked)) || config_.most_lent == 0) return Lending(nullptr);
+  if ((sharing_.empty() && !DRIFT_HOLE(kSharedUnasked)) || config_.most_lent == 0) return Lending(nullptr);
   std::vector<std::shared_ptr<Bank>> found;
   std::vector<recal::Loan> loans;
   for (Bank* const reader : to) {
     const BankId& own = reader->id_;
-    const bool salted = own.name.find(kSaltMark) != std::string::npos && !is_mutant(Mutant::kSaltedBorrows);
+    const bool salted = own.name.find(kSaltMark) != std::string::npos && !DRIFT_HOLE(kSaltedBorrows);
     const bool again = std::find(borrowers_.begin(), borrowers_.end(), reader) != borrowers_.end();
     if (salted || again || reader->recal() == nullptr || !reader->recal()->may_borrow()) continue;
     found.clear();
     for (const auto& [id, bank] : banks_) {
-      const bool shared = is_shared(id) || is_mutant(Mutant::kSharedUnasked);
+      const bool shared = is_shared(id) || DRIFT_HOLE(kSharedUnasked);
       const bool of_name = id.name == own.name.substr(0, own.name.find(kSaltMark));
       if (shared && of_name && id.tenant != own.tenant && bank->session_ && bank->recal()->may_borrow()) found.push_back(bank);
     }
@@ -259,7 +263,7 @@ void Banks::take_back() {
 
 // What a bank has earned with another one.
 void Banks::forget_loan(Bank& bank, const BankId& with) {
-  if (bank.session_ && !is_mutant(Mutant::kDeletedGainsStay)) bank.recal()->forget_loan(with.text());
+  if (bank.session_ && !DRIFT_HOLE(kDeletedGainsStay)) bank.recal()->forget_loan(with.text());
 }
 
 // A bank is another one now, or none: what others earned with it is no more.

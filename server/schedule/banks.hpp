@@ -174,7 +174,7 @@ class Banks {
   std::string no_room_on_disk(const BankId& id) const;
   Status make_room(const BankId& id);
   bool is_full(const BankId& id) const;
-  void open_shared(const std::string& name);
+  void open_shared(const BankId& own);
   void take_back();
   static void forget_loan(Bank& bank, const BankId& with);
   void forget_loans(const BankId& id);

@@ -80,6 +80,17 @@ class BanksTest : public ::testing::Test {
   fs::path folder_;
 };
 
+// What a bank borrows in a step.
+std::vector<std::string> borrowed(Banks& banks, const std::shared_ptr<Bank>& by) {
+  Bank* const reader = by.get();
+  const Banks::Lending lending = banks.lend({&reader, 1});
+  recal::Lookup found;
+  EXPECT_TRUE(by->recal()->lookup(std::vector<float>(8, 0.4f), found).is_ok());
+  std::vector<std::string> out;
+  for (const recal::Lookup& lent : found.lent) out.push_back(std::to_string(lent.neighbors.size()));
+  return out;
+}
+
 TEST_F(BanksTest, ABankIsOpenedOnceAndComesBackFromItsFile) {
   {
     Banks banks({}, source());
@@ -234,8 +245,10 @@ TEST_F(BanksTest, NothingOfADeletedOrEmptiedBankIsLeftInAnyFile) {
     return count;
   };
   Banks banks({}, source());
+  banks.share({"a", "b"});  // b looks up what a taught, and keeps nothing of it
   const BankId mine{"a", "x"}, second{"a", "y"}, other{"b", "x"};
   for (const BankId& id : {mine, second, other}) teach(*banks.get(id).value(), id.tenant == "a" ? 0.7183f : 0.3141f);
+  EXPECT_EQ(borrowed(banks, banks.get(other).value()), std::vector<std::string>{"1"});
   ASSERT_TRUE(banks.save_all().is_ok());
   const auto key_of = [&](const BankId& id) {
     const auto keys = stored(file(id)).image.keys;
@@ -252,11 +265,71 @@ TEST_F(BanksTest, NothingOfADeletedOrEmptiedBankIsLeftInAnyFile) {
   for (const BankId& id : banks.of_tenant("a")) EXPECT_TRUE(banks.remove(id).is_ok());
   EXPECT_EQ(occurs(of_a), 0);
   EXPECT_TRUE(banks.of_tenant("a").empty());
+  EXPECT_TRUE(borrowed(banks, banks.get(other).value()).empty());
   ASSERT_TRUE(banks.save_all().is_ok());
   const bank::StoredBank after = stored(file(other));
   EXPECT_EQ(before.image.keys, after.image.keys);
   EXPECT_EQ(before.image.values, after.image.values);
   EXPECT_EQ(before.extras, after.extras);
+}
+
+TEST_F(BanksTest, WhatIsSharedIsBoundedAndComesFromFilesToo) {
+  const auto sizes = [](std::initializer_list<const char*> list) { return std::vector<std::string>(list.begin(), list.end()); };
+  {
+    Banks banks({}, source());
+    for (int i = 0; i < 3; ++i) teach(*banks.get({"b", "x"}).value(), 1.0f - static_cast<float>(i));
+    teach(*banks.get({"c", "x"}).value(), 1.0f);
+    teach(*banks.get({"b", "other"}).value(), 1.0f);
+    ASSERT_TRUE(banks.save_all().is_ok());
+  }
+  BanksConfig config;
+  config.most = 3;
+  config.most_lent = 1;
+  {
+    Banks banks(config, source());
+    banks.share({"a", "b", "c"});
+    EXPECT_EQ(borrowed(banks, banks.get({"a", "x"}).value()).size(), 1u);
+  }
+  config.most_lent = 4;
+  Banks banks(config, source());
+  banks.share({"a", "b", "c"});
+  const auto mine = banks.get({"a", "x"}).value();
+  EXPECT_EQ(banks.states().size(), 3u) << "those of that name, and not its own twice";
+  EXPECT_TRUE(banks.states()[1].shared);
+  ASSERT_EQ(borrowed(banks, mine).size(), 2u);
+  banks.get({"b", "x"}).value();
+  EXPECT_EQ(borrowed(banks, mine), sizes({"3", "1"})) << "the last used first";
+  EXPECT_TRUE(borrowed(banks, banks.get({"a", "other"}).value()).empty()) << "no room to open b's without dropping one";
+}
+
+TEST_F(BanksTest, ABankIsNotDroppedUnderWhoLooksItUp) {
+  BanksConfig config;
+  config.most = 2;
+  Banks banks(config, source());
+  banks.share({"b"});
+  teach(*banks.get({"b", "x"}).value(), 1.0f);
+  const auto mine = banks.get({"a", "x"}).value();
+  std::atomic<bool> looked{false};
+  std::thread other;
+  {
+    Bank* const reader = mine.get();
+    const Banks::Lending lending = banks.lend({&reader, 1});
+    other = std::thread([&] {
+      EXPECT_TRUE(banks.get({"c", "x"}).is_ok());
+      EXPECT_TRUE(looked) << "b's bank was dropped in the middle of a step";
+    });
+    for (int i = 0; i < 20; ++i) {
+      recal::Lookup found;
+      EXPECT_TRUE(mine->recal()->lookup(std::vector<float>(8, 0.4f), found).is_ok());
+      ASSERT_EQ(found.lent.size(), 1u);
+      EXPECT_EQ(found.lent[0].neighbors.size(), 1u);
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    looked = true;
+  }
+  other.join();
+  EXPECT_TRUE(borrowed(banks, mine).empty());
+  EXPECT_EQ(banks.get({"b", "x"}).value()->recal()->bank().size(), 1u);
 }
 
 TEST_F(BanksTest, ABankOfAnotherPairIsRefusedByNameAndLeftAlone) {

@@ -57,14 +57,14 @@ void History::add(const Work& work, double t_s) {
   whole_.at(t_s) += work;
 }
 
-History::OfBank& History::bank(const std::string& name, double t_s) {
-  auto it = banks_.find(name);
+History::OfBank& History::bank(const BankId& id, double t_s) {
+  auto it = banks_.find(id);
   if (it == banks_.end()) {
     if (banks_.size() >= kHistoryBanksMax) {
       const auto older = [](const auto& a, const auto& b) { return a.second.last_s < b.second.last_s; };
       banks_.erase(std::min_element(banks_.begin(), banks_.end(), older));
     }
-    it = banks_.try_emplace(name).first;
+    it = banks_.try_emplace(id).first;
     it->second.first_s = t_s;
   }
   it->second.last_s = t_s;
@@ -112,7 +112,8 @@ void History::add_block(const trace::StepEvent& event, const StepOwner& owner, d
   work.accepted_bank += of_bank.accepted_bank;
   places_ += places;
   recent_places_.at(t_s) += places;
-  OfBank& kept = bank(owner.bank != nullptr ? owner.bank->id().shown() : std::string(), t_s);
+  const BankId without{owner.tenant != nullptr ? *owner.tenant : kDefaultTenant, ""};
+  OfBank& kept = bank(owner.bank != nullptr ? owner.bank->id() : without, t_s);
   kept.all += of_bank;
   kept.recent.at(t_s) += of_bank;
   kept.whole.at(t_s) += of_bank;
@@ -172,17 +173,13 @@ void History::shifted(const std::string& tenant, double rate_now, double rate_be
 
 void History::forget_bank(const BankId& id) {
   const std::lock_guard lock(mutex_);
-  banks_.erase(id.shown());
+  banks_.erase(id);
 }
 
 void History::forget_tenant(const std::string& tenant) {
   const std::lock_guard lock(mutex_);
   std::erase_if(shifts_, [&](const ShiftMark& mark) { return mark.tenant == tenant; });
-  const std::string first = tenant == kDefaultTenant ? "" : tenant + "/";
-  std::erase_if(banks_, [&](const auto& bank) {
-    const std::string& name = bank.first;
-    return first.empty() ? !name.empty() && name.find('/') == std::string::npos : name.starts_with(first);
-  });
+  std::erase_if(banks_, [&](const auto& bank) { return bank.first.tenant == tenant; });
 }
 
 HistoryView History::view(Range range, Clock::time_point now) const {
@@ -195,8 +192,8 @@ HistoryView History::view(Range range, Clock::time_point now) const {
   out.now_s = t_s;
   out.spans = read(recent_, whole_);
   out.all = all_;
-  for (const auto& [name, bank] : banks_)
-    out.banks.push_back({name, bank.first_s, bank.last_s, bank.all, read(bank.recent, bank.whole).counts});
+  for (const auto& [id, bank] : banks_)
+    out.banks.push_back({id, bank.first_s, bank.last_s, bank.all, read(bank.recent, bank.whole).counts});
   out.places = places_;
   for (const Places& places : recent_places_.read(t_s).counts) out.places_recent += places;
   out.shifts.assign(shifts_.begin(), shifts_.end());

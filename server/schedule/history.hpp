@@ -87,7 +87,7 @@ struct PlainCost {
 
 struct HistoryView {
   struct OfBank {
-    std::string name;  // BankId::shown; empty: answers without a bank
+    BankId id;  // no name: the tenant's answers without a bank
     double first_s = 0, last_s = 0;
     BankWork all;  // since the start
     std::vector<BankWork> spans;
@@ -95,7 +95,7 @@ struct HistoryView {
   double now_s = 0;
   Spans<Work> spans;
   Work all;
-  std::vector<OfBank> banks;     // by name; spans as `spans`
+  std::vector<OfBank> banks;     // by tenant and name; spans as `spans`
   Places places, places_recent;  // since the start, and of the last ten minutes
   std::vector<ShiftMark> shifts;
   std::map<std::size_t, PlainCost> plain;  // by answers in the step
@@ -128,7 +128,7 @@ class History {
     RecentSpans<SpentTime> strip{kRecentWidth_s, kStripSpans};
   };
   double since_start(Clock::time_point now) const { return std::chrono::duration<double>(now - start_).count(); }
-  OfBank& bank(const std::string& name, double t_s);
+  OfBank& bank(const BankId& id, double t_s);
   SpentTime* slot(int id, double t_s);
   void add_block(const trace::StepEvent& event, const StepOwner& owner, double t_s, Work& work);
   void compare(std::span<const trace::StepEvent> events, std::span<const StepOwner> owners, Work& work);
@@ -141,7 +141,7 @@ class History {
   WholeSpans<Work> whole_{kRecentWidth_s, kWholeSpans};
   Places places_;
   RecentSpans<Places> recent_places_{kPlacesWidth_s, kPlacesSpans};
-  std::map<std::string, OfBank> banks_;
+  std::map<BankId, OfBank> banks_;
   std::deque<ShiftMark> shifts_;
   std::map<std::size_t, PlainCost> plain_;
   std::vector<Slot> slots_;

@@ -129,10 +129,10 @@ TEST_F(HistoryTest, BanksPositionsAndSlotsHaveTheirOwn) {
   step(1.5, {event_of(2, 2)}, Mode::kStatic);
   const HistoryView view = history.view(Range::kRecent, at(3.0));
   ASSERT_EQ(view.banks.size(), 2u);
-  EXPECT_EQ(view.banks[0].name, "");
+  EXPECT_EQ(view.banks[0].id, (BankId{"default", ""})) << "without a bank";
   EXPECT_EQ(view.banks[0].all.drafted, 2u);
   EXPECT_EQ(view.banks[0].all.lookups, 0u) << "no bank was asked";
-  EXPECT_EQ(view.banks[1].name, "law");
+  EXPECT_EQ(view.banks[1].id, bank.id());
   EXPECT_EQ(view.banks[1].all.drafted, 6u);
   EXPECT_EQ(view.banks[1].all.lookups, 6u);
   EXPECT_EQ(view.banks[1].all.hits, 2u);
@@ -201,7 +201,7 @@ TEST_F(HistoryTest, WhatIsForgottenIsNotShown) {
   history.shifted("a", 0.3, 0.6, at(1));
   history.shifted("b", 0.3, 0.6, at(1));
   ASSERT_EQ(history.view(Range::kWhole, at(2)).banks.size(), 2u) << "tenants' banks of one name are two";
-  EXPECT_EQ(history.view(Range::kWhole, at(2)).banks[0].name, "a/law");
+  EXPECT_EQ(history.view(Range::kWhole, at(2)).banks[0].id, foreign.id());
   history.forget_tenant("a");
   ASSERT_EQ(history.view(Range::kWhole, at(2)).banks.size(), 1u);
   history.forget_bank(bank.id());
@@ -228,7 +228,7 @@ TEST(HistoryOfAScheduler, KnowsBankModeAndSlot) {
   rig.run_all();
   const HistoryView view = watch.history.view(Range::kRecent);
   ASSERT_EQ(view.banks.size(), 1u);
-  EXPECT_EQ(view.banks[0].name, "law");
+  EXPECT_EQ(view.banks[0].id.name, "law");
   const auto answers = testing::fetch(*first);
   EXPECT_EQ(view.banks[0].all.drafted, answers[0].ended->metrics.drafted);
   EXPECT_EQ(view.banks[0].all.accepted, answers[0].ended->metrics.accepted);

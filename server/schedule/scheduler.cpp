@@ -5,7 +5,7 @@
 #include <new>
 #include <utility>
 
-#include "drift/base/mutant.hpp"
+#include "server/mutant.hpp"
 
 namespace drift::server {
 namespace {
@@ -48,7 +48,7 @@ struct Scheduler::Slot {
   bool is_free() const { return job == nullptr; }
   // What an answer could go on from: the last prompt token is left out, the first step needs its row.
   std::size_t reusable(const GenerationConfig& wanted) const {
-    const bool others = (tenant != wanted.tenant && !is_mutant(Mutant::kTextAcrossTenants)) || salt != wanted.salt;
+    const bool others = (tenant != wanted.tenant && !DRIFT_HOLE(kTextAcrossTenants)) || salt != wanted.salt;
     if (!sequence || !wanted.reuse_prefix || others) return 0;
     return std::min({common_prefix(sequence->tokens(), wanted.prompt), held, wanted.prompt.size() - 1});
   }

@@ -646,6 +646,123 @@ TEST(SchedulerTenants, ATextIsGoneOnWithByItsOwnTenantAndSaltOnly) {
   EXPECT_EQ(cached("b", ""), 0u);
 }
 
+// ---- banks that are shared ----
+
+// A server on which tenants speak one after the other, and all that A was proposed.
+struct Sharing {
+  struct Seen final : Observer {
+    void stepped(std::span<const trace::StepEvent> events, std::span<const StepOwner> owners) override {
+      for (std::size_t i = 0; i < events.size(); ++i) {
+        if (*owners[i].tenant != "a") continue;
+        for (const trace::ProposedToken& p : events[i].proposed) {
+          proposed.emplace_back(p.token, p.accepted, p.gain, p.q);
+          from_bank += p.from_bank ? 1 : 0;
+        }
+      }
+    }
+    std::vector<std::tuple<Token, bool, float, float>> proposed;
+    int from_bank = 0;
+  } seen;
+  Rig rig{slots(2), 4'096, &seen};
+
+  std::string speak(const std::string& tenant, int answers, const std::string& name = kDefaultBank) {
+    std::string texts;
+    for (int i = 0; i < answers; ++i) {
+      GenerationConfig config = sampled("what all of them talk about", static_cast<std::uint64_t>(i), 150);
+      config.mode = Mode::kDrift;
+      config.tenant = tenant;
+      config.bank = rig.banks.get({tenant, name}).value();
+      const auto job = rig.submit(config);
+      rig.run_all();
+      texts += fetch(*job)[0].text;
+    }
+    return texts;
+  }
+  bank::StoredBank bank(const std::string& tenant) { return rig.banks.get({tenant, kDefaultBank}).value()->recal()->save({}); }
+  const recal::GainTable* gains_with(const std::string& tenant) {
+    return rig.banks.get({"a", kDefaultBank}).value()->recal()->gains_with(BankId{tenant, kDefaultBank}.text());
+  }
+};
+
+bool same(const bank::StoredBank& a, const bank::StoredBank& b) {
+  return a.image.size == b.image.size && a.image.keys == b.image.keys && a.image.values == b.image.values &&
+         a.image.tokens == b.image.tokens && a.image.counts == b.image.counts && a.image.last_used == b.image.last_used &&
+         a.extras == b.extras;
+}
+
+TEST(SchedulerShared, IsLookedUpByOthersWhereItsTenantSaysSoAndOnlyRead) {
+  Sharing alone, unasked, shared;
+  const std::string text = alone.speak("a", 3);
+  unasked.speak("b", 6);
+  EXPECT_EQ(unasked.speak("a", 3), text);
+  EXPECT_EQ(unasked.seen.proposed, alone.seen.proposed) << "nobody shares unasked";
+  shared.rig.banks.share({"b"});
+  shared.speak("b", 6);
+  EXPECT_TRUE(same(shared.bank("b"), unasked.bank("b"))) << "who shares gets nothing by it";
+  EXPECT_EQ(shared.speak("a", 3), text) << "the target's text, whatever is looked up";
+  EXPECT_NE(shared.seen.proposed, alone.seen.proposed);
+  EXPECT_GT(shared.seen.from_bank, alone.seen.from_bank);
+  EXPECT_NE(shared.gains_with("b"), nullptr);
+  EXPECT_TRUE(same(shared.bank("b"), unasked.bank("b"))) << "not taught, not touched, not evicted";
+}
+
+// A tenant that was deleted is as one that never was: for the banks that others share, what a tenant looks up in them and earns with them.
+TEST(SchedulerShared, ADeletedTenantIsAsOneThatNeverWas) {
+  Sharing without, with;
+  for (Sharing* world : {&without, &with}) {
+    world->rig.banks.share({"b", "c"});
+    world->speak("c", 4);
+  }
+  with.speak("b", 6);
+  with.speak("x", 1);  // somebody looks up both
+  ASSERT_TRUE(with.rig.scheduler.forget("b").is_ok());
+  for (const BankId& id : with.rig.banks.of_tenant("b")) ASSERT_TRUE(with.rig.banks.remove(id).is_ok());
+  EXPECT_TRUE(same(with.bank("c"), without.bank("c")));
+  EXPECT_EQ(with.speak("a", 3), without.speak("a", 3));
+  EXPECT_EQ(with.seen.proposed, without.seen.proposed);
+  EXPECT_GT(with.seen.from_bank, 0);
+  EXPECT_TRUE(same(with.bank("a"), without.bank("a")));
+  EXPECT_EQ(with.gains_with("c")->save(), without.gains_with("c")->save());
+}
+
+TEST(SchedulerShared, WhatWasEarnedWithABankGoesWithIt) {
+  Sharing world;
+  const auto meet = [&] {
+    world.rig.banks.share({"b"});
+    world.speak("b", 2);
+    world.speak("a", 1);
+    EXPECT_NE(world.gains_with("b"), nullptr);
+  };
+  const BankId of_b{"b", kDefaultBank};
+  meet();
+  EXPECT_TRUE(world.rig.banks.reset(of_b).is_ok());
+  EXPECT_EQ(world.gains_with("b"), nullptr) << "reset";
+  meet();
+  ASSERT_TRUE(world.rig.scheduler.forget("b").is_ok());
+  EXPECT_TRUE(world.rig.banks.remove(of_b).is_ok());
+  EXPECT_EQ(world.gains_with("b"), nullptr) << "deleted";
+  meet();
+  world.rig.banks.share({});
+  world.speak("a", 1);
+  EXPECT_EQ(world.gains_with("b"), nullptr) << "shares no more";
+  EXPECT_FALSE(world.rig.banks.states()[1].shared);
+}
+
+TEST(SchedulerShared, ASaltNeitherLendsNorBorrows) {
+  const std::string salted = std::string(kDefaultBank) + kSaltMark + std::string(kSaltDigits, '0');
+  Sharing alone, borrows, lends, plain;
+  alone.speak("a", 2, salted);
+  borrows.rig.banks.share({"b"});
+  borrows.speak("b", 4);
+  borrows.speak("a", 2, salted);
+  EXPECT_EQ(borrows.seen.proposed, alone.seen.proposed);
+  plain.speak("a", 2);
+  lends.rig.banks.share({"b"});
+  lends.speak("b", 4, salted);
+  lends.speak("a", 2);
+  EXPECT_EQ(lends.seen.proposed, plain.seen.proposed);
+}
+
 // ---- failures ----
 
 TEST(SchedulerFailure, AFailedStepFailsItsBatchAndTheServerGoesOn) {
