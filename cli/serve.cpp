@@ -401,7 +401,9 @@ void add_server_options(CLI::App& command, ServeOptions& o) {
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->group(kServing);
-  add_text(command, "--api-key-file", "FILE", "API keys, one a line: KEY [TENANT [operator] [share]]; # begins a comment; read again when it changes", o.api_key_file)
+  add_text(command, "--api-key-file", "FILE",
+           "API keys, one a line: KEY [TENANT [operator] [share]]; # begins a comment; read again when it changes",
+           o.api_key_file)
       ->group(kServing);
   add_text(command, "--cors-origins", "LIST", "origins whose pages may use the server, with commas; *: all [none]",
            o.cors_origins)

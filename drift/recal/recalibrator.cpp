@@ -193,8 +193,7 @@ Status Recalibrator::observe(const Lookup& found, const Bias& used, std::span<co
   if (lesson.scored) lesson.rewards = reward_.of(judging, own, config_.lambda, draft_logits, target_logits);
   for (std::size_t i = 0; i < used.lent.size() && config_.gain == GainRule::kEarned; ++i) {
     if (used.lent[i].empty()) continue;
-    lesson.lent.push_back(
-        {i, found.lent[i].bin, reward_.of(judging, used.lent[i], config_.lambda, draft_logits, target_logits)});
+    lesson.lent.push_back({i, found.lent[i].bin, reward_.of(judging, used.lent[i], config_.lambda, draft_logits, target_logits)});
   }
   if (is_mutant(Mutant::kResidualFromBiased)) {
     biased_.assign(draft_logits.begin(), draft_logits.end());

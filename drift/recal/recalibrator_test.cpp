@@ -416,7 +416,8 @@ TEST(Borrowed, ABankEarnsItsSayAndIsOnlyRead) {
   for (int i = 0; i < 4; ++i) ASSERT_TRUE(learn(*lender, at_angle(0.1 * i), kDraft, kTarget).is_ok());
   const bank::StoredBank before = lender->save({});
   EXPECT_EQ(borrow_and_learn(*own, {{"b", lender.get()}}, at_angle(0.1), kDraft, kTarget).gain, 0.0f) << "nothing is earned yet";
-  EXPECT_EQ(borrow_and_learn(*own, {{"b", lender.get()}}, at_angle(0.1), kDraft, kTarget).gain, 0.0f) << "a frozen one learns no gain";
+  EXPECT_EQ(borrow_and_learn(*own, {{"b", lender.get()}}, at_angle(0.1), kDraft, kTarget).gain, 0.0f)
+      << "a frozen one learns no gain";
   EXPECT_EQ(own->gains_with("b"), nullptr);
   own->freeze(false);
   borrow_and_learn(*own, {{"b", lender.get()}}, at_angle(0.1), kDraft, kTarget);

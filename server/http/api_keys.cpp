@@ -102,7 +102,9 @@ Result<std::vector<ApiKey>> keys_of_text(std::string_view text) {
     one.key = words[0];
     if (words.size() > 1) one.identity = {words[1], false, false};
     for (std::size_t i = 2; i < words.size(); ++i) {
-      bool* const role = words[i] == "operator" ? &one.identity.is_operator : words[i] == "share" ? &one.identity.shares : nullptr;
+      bool* const role = words[i] == "operator" ? &one.identity.is_operator
+                         : words[i] == "share"  ? &one.identity.shares
+                                                : nullptr;
       if (role == nullptr || *role) {
         return Status(Code::kInvalid,
                       "line " + std::to_string(number) +

@@ -90,7 +90,7 @@ struct BanksConfig {
   std::size_t most_per_tenant = 16;
   std::size_t most_files = 4'096;  // of banks; beyond, a new bank lives in memory only
   std::size_t most_files_per_tenant = 256;
-  std::size_t most_lent = 4;       // banks of other tenants looked up besides one's own, the last used first; 0: none
+  std::size_t most_lent = 4;  // banks of other tenants looked up besides one's own, the last used first; 0: none
   std::uint32_t suffix_tokens = propose::kDefaultMemoryTokens;  // of a memory of answers
 };
 

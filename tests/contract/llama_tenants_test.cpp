@@ -311,7 +311,8 @@ TEST_F(BuiltInTenants, OnTheSameRowsAAloneDecidesAsBesideB) {
 
 // Two real runs: where the texts part, plain decoding was as near to a tie as batch shape moves rows.
 TEST_F(BuiltInTenants, TextsBesideBAreThoseAloneButForTies) {
-  RecordingEngine target(*target_, prompts_), draft(*draft_, prompts_), target_alone(*target_, prompts_), draft_alone(*draft_, prompts_);
+  RecordingEngine target(*target_, prompts_), draft(*draft_, prompts_), target_alone(*target_, prompts_),
+      draft_alone(*draft_, prompts_);
   const OfA mixed = run(target, draft, 0.0f, true), alone = run(target_alone, draft_alone, 0.0f, false);
   double noise = 0;
   std::size_t common = 0;
@@ -320,7 +321,8 @@ TEST_F(BuiltInTenants, TextsBesideBAreThoseAloneButForTies) {
     if (other == target_alone.tape.end()) continue;
     ++common;
     for (std::size_t v = 0; v < rows.front().logits.size(); ++v)
-      noise = std::max(noise, std::fabs(static_cast<double>(rows.front().logits[v]) - static_cast<double>(other->second.front().logits[v])));
+      noise = std::max(
+          noise, std::fabs(static_cast<double>(rows.front().logits[v]) - static_cast<double>(other->second.front().logits[v])));
   }
   EXPECT_GT(common, 100u);
   EXPECT_LT(noise, 0.5) << "rows of one text are the same but for noise";
@@ -333,7 +335,8 @@ TEST_F(BuiltInTenants, TextsBesideBAreThoseAloneButForTies) {
     before.insert(before.end(), a.begin(), a.begin() + static_cast<std::ptrdiff_t>(parts));
     ASSERT_TRUE(target.tape.contains(before));
     const std::vector<float>& row = target.tape.at(before).front().logits;
-    const double margin = static_cast<double>(row[static_cast<std::size_t>(a[parts])]) - static_cast<double>(row[static_cast<std::size_t>(b[parts])]);
+    const double margin = static_cast<double>(row[static_cast<std::size_t>(a[parts])]) -
+                          static_cast<double>(row[static_cast<std::size_t>(b[parts])]);
     EXPECT_LE(margin, 2 * noise) << "answer " << i << " parts at token " << parts << ", which is no near tie";
   }
 }

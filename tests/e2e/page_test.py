@@ -1,7 +1,7 @@
 """The page at / of drift serve, in Debian's Chromium: draws what the server says, light, dark and on a phone, with and without a key.
 
 Needs the program chromium (CHROMIUM names another one) and Python's playwright, of which only the driver is used; skipped aloud without.
-Leaves page-light.png, page-dark.png and page-narrow.png in the folder that DRIFT_SHOTS names; ctest sets it to the build folder's page/.
+Leaves page-light.png, page-dark.png, page-narrow.png and page-tenants.png in the folder that DRIFT_SHOTS names; ctest sets it to the build folder's page/.
 """
 
 import json
@@ -133,6 +133,64 @@ class Page(ProgramTest):
             self.assertEqual(light, scheme == "light", background)
             page.screenshot(path=os.path.join(self.shots, f"page-{name}.png"), full_page=True)
             self.assertEqual(page.faults, [])
+
+    def test_operators_freeze_export_and_empty_a_tenants_bank(self):
+        target, draft = program.pair()
+        keys = self.path("keys", "boss\nka law share\nkb med\n")
+        server = Server("-m", target, "-md", draft, "-t", "1", "-np", "1", "-c", "256", "--api-key-file", keys)
+        self.addCleanup(server.close)
+        server.wait_for("ready")
+        for key in ("ka", "kb"):
+            headers = {"Authorization": "Bearer " + key}
+            server.json("POST", "/v1/completions", complete(PROMPT, max_tokens=60, ignore_eos=True), headers=headers)
+
+        def of(tenant):
+            banks = server.json("GET", "/v1/drift/banks?tenant=" + tenant, headers={"Authorization": "Bearer boss"})
+            return banks["data"][0]
+
+        page = self.open(server)
+        page.locator("#key-form").wait_for()
+        page.fill("#key", "boss")
+        page.press("#key", "Enter")
+        self.wait_for_text(page, "#status", "up ")
+        page.faults.clear()  # the browser notes that it was asked for a key
+        self.wait_for_text(page, "#banks tr.tenant", "law: acceptance ")
+        self.wait_for_text(page, "#banks tr.tenant", "med: acceptance ")
+        self.assertEqual(page.locator("#acceptance-legend li").all_text_contents()[0][:3], "law", "a curve for each tenant")
+        law = page.locator("#banks tr", has_text="law/default")
+        self.assertIn("(shared)", law.text_content())
+        law.get_by_role("button", name="freeze").click()
+        self.wait_for_text(page, "#banks-said", "law/default is frozen")
+        self.assertTrue(of("law")["frozen"])
+        page.screenshot(path=os.path.join(self.shots, "page-tenants.png"), full_page=True)
+        law.get_by_role("button", name="let it learn").click()
+        self.wait_for_text(page, "#banks-said", "law/default learns again")
+        self.assertFalse(of("law")["frozen"])
+        with page.expect_download() as begun:
+            law.get_by_role("button", name="export").click()
+        self.assertEqual(begun.value.suggested_filename, "law-default.bank")
+        with open(begun.value.path(), "rb") as exported:
+            self.assertEqual(exported.read(15), b"SQLite format 3")
+        entries = of("law")["entries"]
+        self.assertGreater(entries, 0)
+        asked = []
+        page.once("dialog", lambda dialog: (asked.append(dialog.message), dialog.dismiss()))
+        law.get_by_role("button", name="reset").click()
+        self.assertIn(f"{entries} entries", asked[0])
+        self.assertEqual(of("law")["entries"], entries, "nothing happens without a yes")
+        page.once("dialog", lambda dialog: dialog.accept())
+        law.get_by_role("button", name="reset").click()
+        self.wait_for_text(page, "#banks-said", "law/default is empty")
+        self.assertEqual(of("law")["entries"], 0)
+        self.assertGreater(of("med")["entries"], 0)
+        page.route("**/freeze*", lambda route: route.fulfill(status=409, json={"error": {"message": "<b>answers use it</b>"}}))
+        law.get_by_role("button", name="freeze").click()
+        self.wait_for_text(page, "#banks-said.error", "is as it was: <b>answers use it</b>")
+        narrow = self.open(server, width=390)
+        narrow.fill("#key", "boss")
+        narrow.press("#key", "Enter")
+        self.wait_for_text(narrow, "#status", "up ")
+        self.assertLessEqual(narrow.evaluate("document.documentElement.scrollWidth"), 390, "nothing hangs over the side")
 
     def test_what_a_model_or_a_client_says_is_text(self):
         page = self.open()

@@ -398,6 +398,28 @@ class Lives(ProgramTest):
         self.assertNotIn("do not log me", server.log())
         self.assertEqual(server.end(signal.SIGINT), 0)
 
+    def test_keys_are_read_again(self):
+        keys = self.path("keys", "old-key\n")
+        server = self.start("--api-key-file", keys)
+        server.wait_for("ready")
+
+        def known():
+            return [key for key in ("old-key", "new-key", "boss-key") if server.request("GET", "/v1/models", headers={"X-Api-Key": key})[0] == 200]
+
+        self.assertEqual(known(), ["old-key"])
+        self.path("keys", "new-key law king\n")
+        server.process.send_signal(signal.SIGHUP)
+        self.assertIn("line 1", server.wait_for("the API keys stay as they are")["why"])
+        self.assertEqual(known(), ["old-key"])
+        self.path("keys", "boss-key\nnew-key law share\n")
+        self.assertEqual(server.wait_for("API keys were read again")["keys"], 2)  # without a signal
+        self.assertEqual(known(), ["new-key", "boss-key"])
+        law = {"X-Api-Key": "new-key"}
+        server.json("POST", "/v1/completions", complete("The sea is", max_tokens=4), headers=law)
+        self.assertEqual([b["shared"] for b in server.json("GET", "/v1/drift/banks", headers=law)["data"]], [True])
+        self.assertNotIn("-key", server.log().replace("api-key", ""))
+        self.assertEqual(server.end(), 0)
+
     def test_tenants(self):
         keys = self.path("keys", "boss\nka law\nkb med\n")
         os.mkdir(self.path("banks"))

@@ -11,7 +11,8 @@ const MODES = [["", "as the server does"], ["off", "off (plain)"], ["static", "s
   ["suffix", "suffix"], ["draft+suffix", "draft+suffix"], ["drift+suffix", "drift+suffix"]];
 
 const $ = (id) => document.getElementById(id);
-const page = { key: "", locked: false, range: "recent", state: null, hover: null, spanAt: () => null, colours: new Map(), known: false };
+const page = { key: "", locked: false, range: "recent", state: null, hover: null, spanAt: () => null, colours: new Map(), known: false,
+  rows: new Map(), tenants: new Map() };
 
 // ---- making things ----
 
@@ -60,7 +61,14 @@ function colour(name) {
   return "k" + page.colours.get(name);
 }
 
-const bankLabel = (name) => (name === "" ? "without a bank" : name);
+// What a tenant's bank is called here; no name: its answers without one.
+function label(tenant, name) {
+  const own = name === "" ? "without a bank" : name;
+  return tenant === "default" ? own : tenant + "/" + own;
+}
+
+// Its tenants, in order: of what was used, and of banks that are open.
+const tenantsOf = (state) => [...new Set([...state.history.banks, ...state.banks].map((bank) => bank.tenant))].sort();
 
 // ---- asking ----
 
@@ -159,9 +167,18 @@ function smooth(accepted, drafted) {
   });
 }
 
-function curvesOf(history) {
-  const curves = history.banks.filter((bank) => bank.all.drafted > 0).map((bank) => (
-    { name: bankLabel(bank.name), className: colour(bank.name), values: smooth(bank.spans.accepted, bank.spans.drafted) }));
+// A curve for each tenant; for each bank where there is one tenant only.
+function curvesOf(state) {
+  const used = state.history.banks.filter((bank) => bank.all.drafted > 0), several = tenantsOf(state).length > 1;
+  const groups = new Map();
+  for (const bank of used) {
+    const name = several ? bank.tenant : label(bank.tenant, bank.name);
+    if (!groups.has(name)) groups.set(name, []);
+    groups.get(name).push(bank.spans);
+  }
+  const together = (spans, what) => spans[0][what].map((_, i) => sum(spans.map((one) => one[what][i])));
+  const curves = [...groups].map(([name, spans]) => (
+    { name, className: colour(name), values: smooth(together(spans, "accepted"), together(spans, "drafted")) }));
   return curves.filter((curve) => curve.values.some((value) => value !== null));
 }
 
@@ -188,7 +205,8 @@ function canvas(box) {
   return { svg, width, height };
 }
 
-function drawAcceptance(history) {
+function drawAcceptance(state) {
+  const history = state.history;
   const { svg, width, height } = canvas($("acceptance-chart"));
   const left = 42, right = 10, top = 12, bottom = 22;
   const plotWidth = width - left - right, count = history.spans.steps.length;
@@ -212,7 +230,7 @@ function drawAcceptance(history) {
     svg.append(shape("line", { x1: at, x2: at, y1: top, y2: height - bottom }, "shift"));
     svg.append(shape("path", { d: `M${at} ${top - 10}l9 4.5l-9 4.5z` }, "shift-flag"));
   }
-  const curves = curvesOf(history);
+  const curves = curvesOf(state);
   for (const curve of curves) {
     svg.append(shape("path", { d: path(curve.values, x, y) }, "line " + curve.className));
     const last = curve.values.length - 1;
@@ -319,42 +337,131 @@ function drawSlots(state) {
 
 // ---- banks ----
 
+// Proposals and hits of a bank: lately, or ever where there was none lately.
+function workOf(used, name) {
+  if (!used) return 0;
+  return sum(used.spans.lookups) + sum(used.spans.drafted) > 0 ? sum(used.spans[name]) : used.all[name];
+}
+
+async function change(bank, method, action, body) {
+  const path = "v1/drift/banks/" + encodeURIComponent(bank.name) + "/" + action + "?tenant=" + encodeURIComponent(bank.tenant);
+  const answer = await fetch(path, { method, headers: headers(body ? { "Content-Type": "application/json" } : {}), body });
+  if (!answer.ok) {
+    const problem = await answer.json().catch(() => null);
+    throw new Error(problem?.error?.message ?? "the server answers " + answer.status);
+  }
+  return answer;
+}
+
+async function exportBank(bank) {
+  const file = await (await change(bank, "GET", "export")).blob();
+  const link = make("a");
+  link.href = URL.createObjectURL(file);
+  link.download = (bank.tenant === "default" ? "" : bank.tenant + "-") + bank.name + ".bank";
+  link.click();
+  URL.revokeObjectURL(link.href);
+  return "exported, " + bytes(file.size);
+}
+
+const ACTIONS = {
+  freeze: async (bank) => {
+    await change(bank, "POST", "freeze", JSON.stringify({ on: !bank.frozen }));
+    return bank.frozen ? "learns again" : "is frozen: it proposes as before and learns nothing";
+  },
+  export: exportBank,
+  reset: async (bank) => {
+    if (!confirm(`Empty the bank ${label(bank.tenant, bank.name)}? Its ${grouped(bank.entries)} entries are gone, from its file too with the next save.`)) return "";
+    await change(bank, "POST", "reset");
+    return "is empty";
+  },
+};
+
+async function act(row, action) {
+  const bank = row.bank, name = label(bank.tenant, bank.name);
+  row.buttons[action].disabled = true;
+  let said = "", failed = false;
+  try {
+    said = await ACTIONS[action](bank);
+    await poll();
+  } catch (error) {
+    failed = true;
+    said = error.message;
+  }
+  row.buttons[action].disabled = false;
+  $("banks-said").classList.toggle("error", failed);
+  if (said !== "") set("banks-said", name + " " + (failed ? "is as it was: " : "") + said);
+}
+
+// Rows stay the same elements from draw to draw: a button that is replaced while it is pressed is never clicked.
+function bankRow(bank) {
+  const key = bank.tenant + "/" + bank.name;
+  if (page.rows.has(key)) return page.rows.get(key);
+  const row = { element: make("tr"), cells: [], buttons: {}, bank };
+  for (let i = 0; i < 9; ++i) row.cells.push(row.element.appendChild(make("td")));
+  const entries = row.cells[1];
+  row.entries = entries.appendChild(make("span"));
+  row.fill = entries.appendChild(make("span", "fill")).appendChild(make("span"));
+  const cell = row.element.appendChild(make("td", "actions"));
+  for (const action of Object.keys(ACTIONS)) {
+    const button = cell.appendChild(make("button", "", action));
+    button.type = "button";
+    button.addEventListener("click", () => act(row, action));
+    row.buttons[action] = button;
+  }
+  page.rows.set(key, row);
+  return row;
+}
+
+function drawBank(state, bank) {
+  const history = state.history, row = bankRow(bank);
+  const used = history.banks.find((one) => one.tenant === bank.tenant && one.name === bank.name);
+  row.bank = bank;
+  const put = (element, text) => { if (element.textContent !== text) element.textContent = text; };
+  put(row.cells[0], label(bank.tenant, bank.name) + (bank.frozen ? " (frozen)" : "") + (bank.shared ? " (shared)" : ""));
+  put(row.entries, bank.capacity > 0 ? `${grouped(bank.entries)} of ${grouped(bank.capacity)}` : grouped(bank.entries));
+  row.fill.parentElement.hidden = bank.capacity === 0;
+  row.fill.style.width = (100 * bank.entries / Math.max(1, bank.capacity)).toFixed(1) + "%";
+  const file = bank.last_save_error ? "not saved: " + bank.last_save_error : bank.file ? (bank.saves > 0 ? `saved ${grouped(bank.saves)}×` : "not saved yet") : "memory only";
+  const rest = [bytes(bank.bytes), percent(ratio(workOf(used, "hits"), workOf(used, "lookups"))),
+    percent(ratio(workOf(used, "accepted"), workOf(used, "drafted"))), percent(ratio(workOf(used, "accepted_bank"), workOf(used, "accepted"))),
+    used ? span(history.now_s - used.first_s) : "not used yet", used ? span(history.now_s - used.last_s) + " ago" : "–", file];
+  rest.forEach((text, i) => put(row.cells[i + 2], text));
+  put(row.buttons.freeze, bank.frozen ? "let it learn" : "freeze");
+  const name = label(bank.tenant, bank.name);
+  for (const [action, button] of Object.entries(row.buttons)) button.setAttribute("aria-label", `${action === "freeze" ? button.textContent : action}: ${name}`);
+  return row.element;
+}
+
+// What a tenant's answers came to, with a bank or without.
+function tenantRow(state, tenant) {
+  if (!page.tenants.has(tenant)) {
+    const row = make("tr", "tenant"), cell = row.appendChild(make("th"));
+    cell.colSpan = 10;
+    page.tenants.set(tenant, row);
+  }
+  const used = state.history.banks.filter((bank) => bank.tenant === tenant);
+  const all = (name) => sum(used.map((bank) => workOf(bank, name)));
+  const text = `${tenant}: acceptance ${percent(ratio(all("accepted"), all("drafted")))} of ${grouped(all("drafted"))} proposals`;
+  const cell = page.tenants.get(tenant).firstChild;
+  if (cell.textContent !== text) cell.textContent = text;
+  return page.tenants.get(tenant);
+}
+
 function drawBanks(state) {
-  const history = state.history;
-  const seen = new Map(history.banks.map((bank) => [bank.name, bank]));
-  const shown = (bank) => (bank.tenant === "default" ? bank.name : bank.tenant + "/" + bank.name);
-  const rows = state.banks.map((bank) => {
-    const used = seen.get(shown(bank));
-    const row = make("tr");
-    const add = (text) => row.appendChild(make("td", "", text));
-    const lately = (name) => {
-      if (!used) return 0;
-      return sum(used.spans.lookups) + sum(used.spans.drafted) > 0 ? sum(used.spans[name]) : used.all[name];
-    };
-    add(shown(bank));
-    const entries = add(bank.capacity > 0 ? `${grouped(bank.entries)} of ${grouped(bank.capacity)}` : grouped(bank.entries));
-    if (bank.capacity > 0) {
-      const fill = make("span", "fill"), part = make("span");
-      part.style.width = (100 * bank.entries / bank.capacity).toFixed(1) + "%";
-      fill.append(part);
-      entries.append(fill);
-    }
-    add(bytes(bank.bytes));
-    add(percent(ratio(lately("hits"), lately("lookups"))));
-    add(percent(ratio(lately("accepted"), lately("drafted"))));
-    add(percent(ratio(lately("accepted_bank"), lately("accepted"))));
-    add(used ? span(history.now_s - used.first_s) : "not used yet");
-    add(used ? span(history.now_s - used.last_s) + " ago" : "–");
-    add(bank.last_save_error ? "not saved: " + bank.last_save_error : bank.file ? (bank.saves > 0 ? `saved ${grouped(bank.saves)}×` : "not saved yet") : "memory only");
-    return row;
-  });
-  if (rows.length === 0) {
-    const row = make("tr"), cell = make("td", "none", "no bank is open");
-    cell.colSpan = 9;
-    row.append(cell);
+  const rows = [], tenants = tenantsOf(state);
+  for (const tenant of tenants) {
+    if (tenants.length > 1) rows.push(tenantRow(state, tenant));
+    for (const bank of state.banks) if (bank.tenant === tenant) rows.push(drawBank(state, bank));
+  }
+  if (state.banks.length === 0) {
+    const row = make("tr"), cell = row.appendChild(make("td", "none", "no bank is open"));
+    cell.colSpan = 10;
     rows.push(row);
   }
-  $("banks").replaceChildren(...rows);
+  const body = $("banks");
+  if (rows.length !== body.children.length || rows.some((row, i) => row !== body.children[i])) body.replaceChildren(...rows);
+  for (const key of page.rows.keys()) if (!rows.includes(page.rows.get(key).element)) page.rows.delete(key);
+  for (const tenant of page.tenants.keys()) if (!tenants.includes(tenant)) page.tenants.delete(tenant);
 }
 
 // ---- everything ----
@@ -365,7 +472,7 @@ function draw() {
   document.title = state.model + " – drift serve";
   if (!page.known) offer(state);
   drawTiles(state);
-  drawAcceptance(state.history);
+  drawAcceptance(state);
   drawPositions(state.history.positions);
   drawSlots(state);
   drawBanks(state);
@@ -518,7 +625,7 @@ for (const button of document.querySelectorAll("[data-range]")) {
 }
 function hover(at) {
   page.hover = at;
-  if (page.state) drawAcceptance(page.state.history);
+  if (page.state) drawAcceptance(page.state);
 }
 $("acceptance-chart").addEventListener("pointermove", (event) => hover(page.spanAt(event.clientX)));
 $("acceptance-chart").addEventListener("pointerleave", () => hover(null));
