@@ -33,9 +33,9 @@ std::shared_ptr<Bank> Banks::lease(const std::shared_ptr<Bank>& bank) {
 }
 
 Result<std::shared_ptr<Bank>> Banks::get(const BankId& asked, decode::Mode mode) {
+  DRIFT_TRY(check_bank_name(asked.name));
+  DRIFT_TRY(check_plain_name("the name of a tenant", asked.tenant));
   const BankId id = DRIFT_HOLE(kBankWithoutTenant) ? BankId{kDefaultTenant, asked.name} : asked;
-  DRIFT_TRY(check_bank_name(id.name));
-  DRIFT_TRY(check_plain_name("the name of a tenant", id.tenant));
   const auto find_leased = [&]() -> std::shared_ptr<Bank> {
     const std::lock_guard lock(mutex_);
     const auto it = banks_.find(id);

@@ -158,6 +158,9 @@ TEST_F(BanksTest, ATenantDropsItsOwnAndNobodyElses) {
   for (const BankState& state : banks.states()) open.insert(state.id.text());
   EXPECT_EQ(open, (std::set<std::string>{"a/y", "b/x"}));
   EXPECT_EQ(banks.get({"b", "x"}).value()->recal()->bank().size(), 0u) << "a bank of one name is another one for each tenant";
+  EXPECT_TRUE(banks.get({"a", "z"}).is_ok());
+  EXPECT_TRUE(banks.get({"a", "y"}).is_ok());
+  EXPECT_EQ(banks.states().back().id.text(), "b/x") << "though it was used before all of a's";
 }
 
 TEST_F(BanksTest, WhatWouldBeLostIsDroppedLast) {
