@@ -36,7 +36,7 @@ Status check_agrees(const Settings& settings, const recal::RecalConfig& stored, 
 
 Result<recal::BankSession> open_bank(const std::string& path, bool read_only, const Settings& settings, const Pair& pair) {
   DRIFT_ASSIGN(const recal::RecalConfig config, complete(settings.recal, pair));
-  const recal::BankOwner owner = path.empty() ? recal::BankOwner{} : bank_owner(pair);
+  const recal::BankOwner owner = bank_owner(pair);  // also of one in memory only: it may be exported
   return recal::BankSession::open(path, read_only, config, owner,
                                   [&](const recal::RecalConfig& stored) { return check_agrees(settings, stored, path); });
 }

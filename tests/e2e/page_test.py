@@ -66,8 +66,8 @@ class Page(ProgramTest):
         page.fill("#prompt", PROMPT)
         page.fill("#tokens", str(tokens))
         page.select_option("#mode", mode)
-        page.click("#go")
-        page.locator("#stop:not([disabled])").wait_for()
+        page.click("#go")  # which empties the figures at once
+        self.wait_for_text(page, "#figures", "tokens in")
         page.locator("#go:not([disabled])").wait_for()
 
     def number(self, page, selector):
@@ -157,13 +157,14 @@ class Page(ProgramTest):
         self.wait_for_text(page, "#banks tr.tenant", "law: acceptance ")
         self.wait_for_text(page, "#banks tr.tenant", "med: acceptance ")
         self.assertEqual(page.locator("#acceptance-legend li").all_text_contents()[0][:3], "law", "a curve for each tenant")
-        law = page.locator("#banks tr", has_text="law/default")
-        self.assertIn("(shared)", law.text_content())
+        law = page.locator("#banks tr", has=page.get_by_label("reset law/default"))
+        self.wait_for_text(page, "#banks .said", "shared")
+        self.assertEqual(law.locator(".said").text_content(), "shared")
         law.get_by_role("button", name="freeze").click()
         self.wait_for_text(page, "#banks-said", "law/default is frozen")
         self.assertTrue(of("law")["frozen"])
         page.screenshot(path=os.path.join(self.shots, "page-tenants.png"), full_page=True)
-        law.get_by_role("button", name="let it learn").click()
+        law.get_by_role("button", name="thaw").click()
         self.wait_for_text(page, "#banks-said", "law/default learns again")
         self.assertFalse(of("law")["frozen"])
         with page.expect_download() as begun:
@@ -185,7 +186,7 @@ class Page(ProgramTest):
         self.assertGreater(of("med")["entries"], 0)
         page.route("**/freeze*", lambda route: route.fulfill(status=409, json={"error": {"message": "<b>answers use it</b>"}}))
         law.get_by_role("button", name="freeze").click()
-        self.wait_for_text(page, "#banks-said.error", "is as it was: <b>answers use it</b>")
+        self.wait_for_text(page, "#banks-said.error", "could not be done: <b>answers use it</b>")
         narrow = self.open(server, width=390)
         narrow.fill("#key", "boss")
         narrow.press("#key", "Enter")

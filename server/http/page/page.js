@@ -359,7 +359,7 @@ async function exportBank(bank) {
   link.href = URL.createObjectURL(file);
   link.download = (bank.tenant === "default" ? "" : bank.tenant + "-") + bank.name + ".bank";
   link.click();
-  URL.revokeObjectURL(link.href);
+  setTimeout(() => URL.revokeObjectURL(link.href), 60000);  // the browser may begin to read it later
   return "exported, " + bytes(file.size);
 }
 
@@ -389,7 +389,7 @@ async function act(row, action) {
   }
   row.buttons[action].disabled = false;
   $("banks-said").classList.toggle("error", failed);
-  if (said !== "") set("banks-said", name + " " + (failed ? "is as it was: " : "") + said);
+  if (said !== "") set("banks-said", name + (failed ? ": it could not be done: " : " ") + said);
 }
 
 // Rows stay the same elements from draw to draw: a button that is replaced while it is pressed is never clicked.
@@ -398,6 +398,8 @@ function bankRow(bank) {
   if (page.rows.has(key)) return page.rows.get(key);
   const row = { element: make("tr"), cells: [], buttons: {}, bank };
   for (let i = 0; i < 9; ++i) row.cells.push(row.element.appendChild(make("td")));
+  row.name = row.cells[0].appendChild(make("span"));
+  row.said = row.cells[0].appendChild(make("span", "said"));
   const entries = row.cells[1];
   row.entries = entries.appendChild(make("span"));
   row.fill = entries.appendChild(make("span", "fill")).appendChild(make("span"));
@@ -412,12 +414,13 @@ function bankRow(bank) {
   return row;
 }
 
-function drawBank(state, bank) {
+function drawBank(state, bank, several) {
   const history = state.history, row = bankRow(bank);
   const used = history.banks.find((one) => one.tenant === bank.tenant && one.name === bank.name);
   row.bank = bank;
   const put = (element, text) => { if (element.textContent !== text) element.textContent = text; };
-  put(row.cells[0], label(bank.tenant, bank.name) + (bank.frozen ? " (frozen)" : "") + (bank.shared ? " (shared)" : ""));
+  put(row.name, several ? bank.name : label(bank.tenant, bank.name));  // its tenant stands above it
+  put(row.said, [bank.frozen && "frozen", bank.shared && "shared"].filter(Boolean).join(", "));
   put(row.entries, bank.capacity > 0 ? `${grouped(bank.entries)} of ${grouped(bank.capacity)}` : grouped(bank.entries));
   row.fill.parentElement.hidden = bank.capacity === 0;
   row.fill.style.width = (100 * bank.entries / Math.max(1, bank.capacity)).toFixed(1) + "%";
@@ -426,9 +429,9 @@ function drawBank(state, bank) {
     percent(ratio(workOf(used, "accepted"), workOf(used, "drafted"))), percent(ratio(workOf(used, "accepted_bank"), workOf(used, "accepted"))),
     used ? span(history.now_s - used.first_s) : "not used yet", used ? span(history.now_s - used.last_s) + " ago" : "–", file];
   rest.forEach((text, i) => put(row.cells[i + 2], text));
-  put(row.buttons.freeze, bank.frozen ? "let it learn" : "freeze");
+  put(row.buttons.freeze, bank.frozen ? "thaw" : "freeze");
   const name = label(bank.tenant, bank.name);
-  for (const [action, button] of Object.entries(row.buttons)) button.setAttribute("aria-label", `${action === "freeze" ? button.textContent : action}: ${name}`);
+  for (const [action, button] of Object.entries(row.buttons)) button.setAttribute("aria-label", `${button.textContent} ${name}`);
   return row.element;
 }
 
@@ -451,7 +454,7 @@ function drawBanks(state) {
   const rows = [], tenants = tenantsOf(state);
   for (const tenant of tenants) {
     if (tenants.length > 1) rows.push(tenantRow(state, tenant));
-    for (const bank of state.banks) if (bank.tenant === tenant) rows.push(drawBank(state, bank));
+    for (const bank of state.banks) if (bank.tenant === tenant) rows.push(drawBank(state, bank, tenants.length > 1));
   }
   if (state.banks.length === 0) {
     const row = make("tr"), cell = row.appendChild(make("td", "none", "no bank is open"));
