@@ -126,7 +126,7 @@ class Page(ProgramTest):
             page = self.open(width=width, height=844, scheme=scheme)
             self.wait_for_text(page, "#status", "up ")
             self.ask(page, "drift")
-            page.locator("#acceptance-chart path.line").first.wait_for()
+            page.locator("#acceptance-chart path.line").first.wait_for(state="attached")  # a flat line has no height and is not "visible"
             self.assertLessEqual(page.evaluate("document.documentElement.scrollWidth"), width, "nothing hangs over the side")
             background = page.evaluate("getComputedStyle(document.body).backgroundColor")
             light = sum(int(part) for part in background[4:-1].split(",")) > 384
