@@ -427,8 +427,12 @@ void add_server_options(CLI::App& command, ServeOptions& o) {
         [&o](std::int64_t v) { o.scheduler.queue_per_tenant_max = static_cast<std::size_t>(v); });
   whole("--body-max", 1'024, 1 << 30, "bytes of a request's body [8388608]", kServing,
         [&o](std::int64_t v) { o.http.body_bytes_max = static_cast<std::size_t>(v); });
-  whole("--timeout", 1, 86'400, "seconds a client may take for a body, or take nothing of its answer [60, 30]", kServing,
-        [&o](std::int64_t v) { o.http.body_timeout = o.http.write_timeout = std::chrono::seconds(v); });
+  whole("--timeout", 1, 86'400,
+        "seconds a client may take for a body, or take nothing of its answer; less than 10: also for headers [60, 30]", kServing,
+        [&o](std::int64_t v) {
+          o.http.body_timeout = o.http.write_timeout = std::chrono::seconds(v);
+          o.http.head_timeout = std::min(o.http.head_timeout, std::chrono::seconds(v));
+        });
   whole("--sse-ping-interval", -1, 86'400, "seconds between signs of life of a silent stream; -1: none [15]", kServing,
         [&o](std::int64_t v) {
           o.http.ping_every =

@@ -14,6 +14,8 @@ Result<Input> parse_body(std::string_view body) {
     json = Input::parse(body.begin(), body.end(), shallow);
   } catch (const Input::parse_error& error) {
     return Status(Code::kInvalid, "the body is not valid JSON at byte " + std::to_string(error.byte));
+  } catch (const Input::exception&) {
+    return Status(Code::kInvalid, "the body holds a number that is too large");
   }
   if (too_deep) {
     return Status(Code::kInvalid, "the body is nested deeper than " + std::to_string(kJsonDepthMax) + " levels");

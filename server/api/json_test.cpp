@@ -22,6 +22,7 @@ TEST(Json, OnlyWholeObjectsAreTaken) {
   EXPECT_EQ(refusal("[]"), "the body is a JSON array; it must be an object");
   EXPECT_NE(refusal("null").find("must be an object"), std::string::npos);
   EXPECT_NE(refusal("{\"a\": \"\xFF\"}").find("not valid JSON"), std::string::npos);
+  EXPECT_NE(refusal("{\"a\": 1e999}").find("too large"), std::string::npos);
   EXPECT_NE(refusal("{\"a\": NaN}").find("not valid JSON"), std::string::npos);
   EXPECT_NE(refusal(std::string("{\"a\": \"\0\"}", 10)).find("not valid JSON"), std::string::npos);
 }

@@ -19,7 +19,14 @@ constexpr std::size_t kTextBytesMax = std::size_t{64} << 20;  // bodies are boun
 
 bool is_token_list(const Input& value) {
   return value.is_array() && !value.empty() &&
-         std::all_of(value.begin(), value.end(), [](const Input& v) { return v.is_number_integer(); });
+         std::all_of(value.begin(), value.end(), [](const Input& v) { return v.is_number(); });
+}
+
+// 36.0 is a whole number too, as in Fields::whole.
+bool is_token(const Input& value, std::size_t vocab) {
+  if (!value.is_number()) return false;
+  const double real = value.get<double>();
+  return real >= 0 && real < static_cast<double>(vocab) && std::floor(real) == real;
 }
 
 std::optional<std::vector<Token>> read_tokens(const Fields& fields, const std::string& place, const Input& list,
@@ -31,9 +38,7 @@ std::optional<std::vector<Token>> read_tokens(const Fields& fields, const std::s
   std::vector<Token> tokens;
   tokens.reserve(list.size());
   for (std::size_t i = 0; i < list.size(); ++i) {
-    const bool fits =
-        list[i].is_number_integer() && list[i].get<double>() >= 0 && list[i].get<double>() < static_cast<double>(vocab);
-    if (!fits) {
+    if (!is_token(list[i], vocab)) {
       fields.refuse(fmt::format("{}[{}]", place, i),
                     fmt::format("is {}; it must be a token from 0 to {}", list[i].dump().substr(0, 40), vocab - 1));
       return std::nullopt;
@@ -216,8 +221,7 @@ void add_bias(const Fields& fields, const std::string& place, const Input& token
     out.text_bias.emplace_back(token.get<std::string>(), never ? kBanned : value.get<float>());
     return;
   }
-  const bool fits = token.is_number_integer() && token.get<double>() >= 0 && token.get<double>() < static_cast<double>(vocab);
-  if (!fits)
+  if (!is_token(token, vocab))
     return fields.refuse(place, fmt::format("is {}; it must be a token from 0 to {}", token.dump().substr(0, 40), vocab - 1));
   if (never) {
     out.rules.banned.push_back(token.get<Token>());

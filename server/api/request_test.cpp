@@ -142,6 +142,9 @@ TEST(Request, PromptsOfEveryKind) {
   EXPECT_EQ(std::get<std::vector<Token>>(good(kC, R"({"prompt": [1, 2, 99]})").prompts.at(0)), (std::vector<Token>{1, 2, 99}));
   const GenerateRequest mixed = good(kC, R"({"prompt": ["a", [1, 2], "b"]})");
   EXPECT_EQ(mixed.prompts.size(), 3u);
+  EXPECT_EQ(std::get<std::vector<Token>>(good(kC, R"({"prompt": [1.0, 2]})").prompts.at(0)), (std::vector<Token>{1, 2}))
+      << "1.0 is a whole number, as everywhere in JSON Schema";
+  EXPECT_EQ(bad(kC, R"({"prompt": [1, 1.5]})").param, "prompt[1]");
   EXPECT_EQ(bad(kC, R"({"prompt": [1, 100]})").param, "prompt[1]");
   EXPECT_EQ(bad(kC, R"({"prompt": [[1], [-1]]})").param, "prompt[1][0]");
   EXPECT_EQ(bad(kC, R"({"prompt": ["a", {}]})").param, "prompt[1]");

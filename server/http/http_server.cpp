@@ -12,6 +12,7 @@
 #include "server/http/openapi.hpp"
 #include "server/http/page.hpp"
 #include "server/http/routes.hpp"
+#include "server/http/timed_server.hpp"
 
 namespace drift::server {
 namespace {
@@ -86,7 +87,7 @@ struct HttpServer::Impl {
   std::shared_ptr<const ApiKeys> keys;  // replaced as a whole
   ServerMetrics& metrics;
   Log& log;
-  httplib::Server http;
+  TimedServer http;
   std::thread listener;
   int port = 0;
   std::atomic<Service*> service{nullptr};
@@ -137,7 +138,12 @@ void HttpServer::Impl::set_up() {
   http.set_read_timeout(config.read_timeout.count());
   http.set_write_timeout(config.write_timeout.count());
   http.set_keep_alive_max_count(1'000'000);
-  http.set_keep_alive_timeout(std::min<time_t>(config.read_timeout.count(), 5));  // a silent connection holds a thread
+  ReadTimes times;
+  times.head = config.head_timeout;
+  times.body = config.body_timeout + std::chrono::seconds(1);           // read_body's own answer comes first
+  times.idle = std::min(config.read_timeout, std::chrono::seconds(5));  // a silent connection holds a thread
+  times.crowd = config.threads_max;
+  http.set_times(times);
   http.set_tcp_nodelay(true);
   // httplib's own choice lets two servers share a port, and each gets every second client.
   http.set_socket_options([](socket_t fd) { httplib::set_socket_opt(fd, SOL_SOCKET, SO_REUSEADDR, 1); });
@@ -203,6 +209,7 @@ bool HttpServer::Impl::read_body(const HttpRequest& request, HttpResponse& respo
     return !late && seen <= kReadAndThrown * bytes_max;
   });
   if (read && !large) return true;
+  late = late || Clock::now() > deadline;
   const int status = late ? 408 : large || response.status == 413 ? 413 : 400;
   Problem problem = problem_of_http(status, request, config);
   if (status == 413) problem.message = fmt::format("the body is larger than {} bytes", bytes_max);

@@ -29,6 +29,7 @@ struct HttpConfig {
   std::size_t threads_max = 288;                        // connections served at once
   std::size_t connections_waiting_max = 512;            // beyond: closed at once
   std::chrono::seconds read_timeout{10};                // between two pieces of a request
+  std::chrono::seconds head_timeout{10};                // for a request's line and headers
   std::chrono::seconds body_timeout{60};                // for a whole body
   std::chrono::seconds write_timeout{30};               // a client that takes nothing for so long is gone
   std::chrono::milliseconds status_patience{

@@ -415,6 +415,46 @@ TEST(HttpLimits, ABodyThatTricklesInIsCutOff) {
   EXPECT_EQ(answer.rfind("HTTP/1.1 408", 0), 0u) << answer;
 }
 
+TEST(HttpLimits, AHeadThatTricklesInIsCutOff) {
+  Options options;
+  options.http.head_timeout = seconds(1);
+  Server server(options);
+  for (const std::string start : {"GET /he", "GET /health HTTP/1.1\r\nHost: x\r\nX-Long: "}) {
+    RawClient client(server.port());
+    client.send(start);
+    const auto from = std::chrono::steady_clock::now();
+    while (client.try_send("x") && std::chrono::steady_clock::now() - from < seconds(8))
+      std::this_thread::sleep_for(milliseconds(100));
+    client.read_all();
+    EXPECT_TRUE(client.ended()) << start;
+    EXPECT_LT(std::chrono::steady_clock::now() - from, seconds(5)) << start;
+  }
+}
+
+TEST(HttpLimits, TheSizesOfChunksAreInTheBodysTime) {
+  Options options;
+  options.http.body_timeout = seconds(1);
+  Server server(options);
+  RawClient client(server.port());
+  client.send("POST /v1/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n1;");
+  for (int i = 0; i < 100 && client.try_send("x"); ++i) std::this_thread::sleep_for(milliseconds(100));
+  const std::string answer = client.read_until("}}");
+  EXPECT_EQ(answer.rfind("HTTP/1.1 408", 0), 0u) << answer;
+}
+
+TEST(HttpLimits, RequestsThatComeTogetherAreAllAnswered) {
+  Server server;
+  RawClient client(server.port());
+  const std::string body = R"({"content": "ab"})";
+  const std::string one =
+      "POST /tokenize HTTP/1.1\r\nHost: x\r\nContent-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body;
+  client.send(one + one + "GET /version HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+  const std::string answers = client.read_all();
+  std::size_t count = 0;
+  for (std::size_t at = answers.find("HTTP/1.1 200"); at != std::string::npos; at = answers.find("HTTP/1.1 200", at + 1)) ++count;
+  EXPECT_EQ(count, 3u) << answers;
+}
+
 TEST(HttpLimits, AFullQueueIs503AndTheTenantsOwnShare429) {
   Options options;
   options.scheduler.slots = 1;
@@ -466,9 +506,11 @@ TEST(HttpLimits, ManyConnectionsThatNeverSendDoNotEndService) {
   options.http.read_timeout = seconds(1);
   Server server(options);
   std::vector<std::unique_ptr<RawClient>> silent;
+  const auto from = std::chrono::steady_clock::now();
   for (int i = 0; i < 64; ++i) silent.push_back(std::make_unique<RawClient>(server.port()));
   EXPECT_EQ(server.post("/v1/completions", {{"prompt", "hello"}, {"max_tokens", 4}})["choices"][0]["text"],
             alone(ask("hello", 4)));
+  EXPECT_LT(std::chrono::steady_clock::now() - from, seconds(8));
 }
 
 // ---- keys, origins, names ----

@@ -100,14 +100,15 @@ Result<std::shared_ptr<Bank>> Banks::open(const BankId& id) {
   return bank;
 }
 
-// What is behind a new bank: its file, or memory where that belongs to another pair or may not be made.
+// What is behind a new bank: its file, or memory where that belongs to another pair, is damaged, or may not be made.
 Result<std::optional<recal::BankSession>> Banks::session(const BankId& id, std::string& memory_only) const {
   DRIFT_ASSIGN(const std::string file, source_.file(id));
   if (!file.empty()) {
     memory_only = no_room_on_disk(id);
     if (memory_only.empty()) {
       auto found = source_.open(id, file);
-      if (found.is_ok() || found.status().code() != Code::kForeign) return found;
+      // Of another pair, or damaged: the file is left as it is, and the tenant is served all the same.
+      if (found.is_ok() || (found.status().code() != Code::kForeign && found.status().code() != Code::kCorrupt)) return found;
       memory_only = found.status().message();
     }
     if (complaint_) complaint_(id, {Code::kForeign, "it starts empty and lives in memory only: " + memory_only});

@@ -97,6 +97,25 @@ def gguf(fields, tensors, kind=0):
     return aligned(head) + data
 
 
+def add_chat_template(source, to):
+    """Writes the GGUF file `source` to `to` with a chat template (ChatML) in front of its fields. The built-in pair has none."""
+    data = read(source)
+    version, tensors, fields = struct.unpack_from("<IQQ", data, 4)
+    template = ("{% for message in messages %}{{'<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n'}}{% endfor %}"
+                "{% if add_generation_prompt %}{{'<|im_start|>assistant\n'}}{% endif %}")
+    key = b"tokenizer.chat_template"
+    # A comment fills the field to a multiple of 32 bytes, so that everything behind it stays aligned.
+    template += "{#" + " " * (-(8 + len(key) + 4 + 8 + len(template) + 4) % 32) + "#}"
+    field = struct.pack("<Q", len(key)) + key + struct.pack("<IQ", 8, len(template)) + template.encode()
+    assert len(field) % 32 == 0
+    with open(to, "wb") as file:
+        file.write(data[:4] + struct.pack("<IQQ", version, tensors, fields + 1) + field + data[24:])
+
+
+def temporary_folder():
+    return tempfile.TemporaryDirectory(prefix="drift-e2e-")
+
+
 def random_tensors(shapes, spread, seed=1):
     """Normal numbers for each shape, for gguf()."""
     rng = random.Random(seed)
@@ -107,7 +126,7 @@ class ProgramTest(unittest.TestCase):
     """A folder of its own for each test, and checks of how the program refuses."""
 
     def setUp(self):
-        self.folder = tempfile.TemporaryDirectory(prefix="drift-e2e-")
+        self.folder = temporary_folder()
         self.addCleanup(self.folder.cleanup)
 
     def path(self, name, content=None):

@@ -30,10 +30,11 @@ NO_CLIENT = "the openai client is not there; ./dev test installs it (tools/clien
 class Server:
     """A running `drift serve` on a free port. Its log is read as it comes."""
 
-    def __init__(self, *arguments, env=None):
+    def __init__(self, *arguments, env=None, preexec=None):
         command = [os.environ["DRIFT_PROGRAM"], "serve", "--port", "0", "--log-format", "json", *arguments]
         environment = dict(os.environ, OMP_THREAD_LIMIT="1", **(env or {}))
-        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment)
+        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment,
+                                        preexec_fn=preexec)
         self.events, self.lines = [], []
         self.changed = threading.Condition()
         self.reader = threading.Thread(target=self.read, daemon=True)
@@ -67,10 +68,11 @@ class Server:
         with self.changed:
             return "".join(self.lines)
 
-    def request(self, method, path, body=None, headers=None, timeout=120):
+    def request(self, method, path, body=None, headers=None, timeout=120, content=None):
+        """Sends `body` as JSON, or `content` as it is."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
         try:
-            connection.request(method, path, body=None if body is None else json.dumps(body), headers=headers or {})
+            connection.request(method, path, body=content if body is None else json.dumps(body), headers=headers or {})
             answer = connection.getresponse()
             return answer.status, answer.read().decode(), answer
         finally:
