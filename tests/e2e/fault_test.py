@@ -11,6 +11,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import threading
 import time
 
@@ -178,6 +179,15 @@ class Faults(ProgramTest):
         server.json("POST", "/v1/completions", complete("Long", max_tokens=200, ignore_eos=True))
         self.answers(server)
         self.assertEqual(server.end(), 0)
+
+    def test_a_short_soak(self):
+        """The long one is bench/soak.py for 20 minutes: only then are caches full and memory judged."""
+        target, draft = program.pair()
+        soak = os.path.join(program.ROOT, "bench", "soak.py")
+        done = subprocess.run([sys.executable, soak, "--drift", os.environ["DRIFT_PROGRAM"], "-m", target, "-md", draft, "--minutes", "0.15"],
+                              capture_output=True, text=True, timeout=300)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertGreater(json.loads(done.stdout.splitlines()[-1])["statuses"]["200"], 10)
 
     # ---- clients ----
 
