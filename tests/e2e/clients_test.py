@@ -7,7 +7,6 @@ import asyncio
 import os
 import sys
 import unittest
-import warnings
 
 import program
 from program import ProgramTest
@@ -15,7 +14,6 @@ from serve_test import Server
 
 sys.path.insert(0, os.path.join(os.environ.get("DRIFT_DEPS") or os.path.join(program.ROOT, ".deps"), "more-clients"))
 os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # no list of prices from the network
-warnings.simplefilter("ignore")  # what the packages say of each other
 try:
     import langchain_openai
 except ImportError:

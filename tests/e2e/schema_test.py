@@ -9,6 +9,7 @@ import json
 import os
 import re
 import sys
+import tempfile
 import unittest
 
 import program
@@ -16,6 +17,7 @@ from program import ProgramTest
 from serve_test import Server
 
 sys.path.insert(0, os.path.join(os.environ.get("DRIFT_DEPS") or os.path.join(program.ROOT, ".deps"), "schema"))
+os.environ.setdefault("HYPOTHESIS_STORAGE_DIRECTORY", os.path.join(tempfile.gettempdir(), "drift-hypothesis"))  # not where we stand
 try:
     import hypothesis
     import schemathesis

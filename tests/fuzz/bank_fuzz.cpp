@@ -59,7 +59,7 @@ void expect_usable(const fs::path& file, const fs::path& copy) {
   auto again = bank::BankFile::open(copy, bank::Access::kReadWrite);
   FUZZ_EXPECT(again.is_ok());
   FUZZ_EXPECT((*again)->save(*loaded).is_ok());
-  const auto back = (*again)->load();
+  auto back = (*again)->load();
   FUZZ_EXPECT(back.is_ok() && bank::sample::same(*back, *loaded));
   if (!is_small(loaded->image.config)) return;
   recal::RecalConfig config;
