@@ -6,6 +6,7 @@ Refusals need no model. Where the openai package is installed it is used as it i
 import http.client
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -18,7 +19,8 @@ import program
 from program import ProgramTest, model, target
 
 # ./dev test puts the client here; one that is installed serves as well.
-sys.path.insert(0, os.path.join(os.environ.get("DRIFT_DEPS") or os.path.join(program.ROOT, ".deps"), "clients"))
+DEPS = os.environ.get("DRIFT_DEPS") or os.path.join(program.ROOT, ".deps")
+sys.path.insert(0, os.path.join(DEPS, "clients"))
 try:
     import openai
 except ImportError:
@@ -236,9 +238,9 @@ class Serving(WithModel):
         _, text, _ = self.server.request("GET", "/metrics")
         for name in ("drift_generated_tokens_total ", 'vllm:spec_decode_num_drafts_total{model_name="smol"', "llamacpp:tokens_predicted_total "):
             self.assertIn("\n" + name, text)
-        checker = subprocess.run(["sh", "-c", "command -v promtool"], capture_output=True, text=True)
-        if checker.returncode != 0:
-            print("SKIPPED: no promtool to check /metrics with (Debian: prometheus)")
+        checker = shutil.which("promtool", path=os.pathsep.join((os.environ["PATH"], os.path.join(DEPS, "promtool"))))
+        if checker is None:
+            print("SKIPPED: no promtool to check /metrics with (Debian: prometheus; ./dev test fetches it)")
             return
         canonical, keep = [], True
         for line in text.splitlines():  # other servers' names have colons, which promtool does not like
@@ -246,7 +248,7 @@ class Serving(WithModel):
                 keep = line.split()[2].startswith("drift_")
             if keep:
                 canonical.append(line)
-        done = subprocess.run([checker.stdout.strip(), "check", "metrics"], input="\n".join(canonical) + "\n", capture_output=True, text=True)
+        done = subprocess.run([checker, "check", "metrics"], input="\n".join(canonical) + "\n", capture_output=True, text=True)
         self.assertEqual((done.returncode, done.stdout + done.stderr), (0, ""))
 
     @unittest.skipIf(openai is None, NO_CLIENT)
