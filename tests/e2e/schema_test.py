@@ -84,7 +84,7 @@ class Description(ProgramTest):
                 case.query.pop("tenant", None)
                 if "/v1/drift/" in operation.path:
                     self.put_back()
-            response = case.call(base_url=base, timeout=60)
+            response = case.call(base_url=base, timeout=300)
             statuses[response.status_code] += 1
             try:
                 checks = [c for c in CHECKS.get_all() if c.__name__ in JUDGED] if allowed else [not_a_server_error]
