@@ -130,10 +130,7 @@ struct HttpServer::Impl {
 };
 
 void HttpServer::Impl::set_up() {
-  http.new_task_queue = [this] {
-    const std::size_t first = std::min<std::size_t>(8, config.threads_max);
-    return new httplib::ThreadPool(first, config.threads_max, config.connections_waiting_max);
-  };
+  http.new_task_queue = [this] { return new ConnectionThreads(config.threads_max, config.connections_waiting_max); };
   http.set_payload_max_length(kReadAndThrown * std::max(config.body_bytes_max, config.bank_bytes_max));
   http.set_read_timeout(config.read_timeout.count());
   http.set_write_timeout(config.write_timeout.count());
@@ -238,12 +235,11 @@ void HttpServer::Impl::serve(const std::string& name, unsigned needs, const Hand
     handler(request, response, Exchange{config, loaded, metrics, log, id, *identity});
   }
   const auto took = Clock::now() - from;
-  metrics.request(name, response.status, took);
-  if (((needs & kModels) == 0 || (needs & kPolled) != 0) && response.status < 400) return;  // they would fill the log
-  log.info("request", {{"id", id},
-                       {"route", name},
-                       {"status", response.status},
-                       {"ms", std::chrono::duration<double, std::milli>(took).count()}});
+  const int status = response.status == -1 ? 200 : response.status;  // httplib's "nothing was wrong"
+  metrics.request(name, status, took);
+  if (((needs & kModels) == 0 || (needs & kPolled) != 0) && status < 400) return;  // they would fill the log
+  log.info("request",
+           {{"id", id}, {"route", name}, {"status", status}, {"ms", std::chrono::duration<double, std::milli>(took).count()}});
 }
 
 void HttpServer::Impl::get(const std::string& pattern, const std::string& name, unsigned needs, Handler handler) {

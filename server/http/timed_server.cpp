@@ -7,7 +7,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <vector>
+#include <system_error>
+#include <utility>
 
 namespace drift::server {
 namespace {
@@ -119,6 +120,48 @@ void drain_and_close(int fd) {
 }
 
 }  // namespace
+
+bool ConnectionThreads::enqueue(std::function<void()> job) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (ends_ || jobs_.size() >= waiting_max_ + idle_) return false;
+    if (jobs_.size() >= idle_ && threads_.size() < threads_max_) {
+      try {
+        threads_.emplace_back([this] { work(); });
+      } catch (const std::system_error&) {  // no more threads to be had: those there are will do it
+        if (threads_.empty()) return false;
+      }
+    }
+    jobs_.push_back(std::move(job));
+  }
+  changed_.notify_one();
+  return true;
+}
+
+void ConnectionThreads::work() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    ++idle_;
+    changed_.wait(lock, [this] { return !jobs_.empty() || ends_; });
+    --idle_;
+    if (jobs_.empty()) return;
+    const std::function<void()> job = std::move(jobs_.front());
+    jobs_.pop_front();
+    lock.unlock();
+    job();
+    lock.lock();
+  }
+}
+
+void ConnectionThreads::shutdown() {
+  {
+    const std::lock_guard lock(mutex_);
+    ends_ = true;
+  }
+  changed_.notify_all();
+  for (std::thread& thread : threads_) thread.join();  // nobody else makes any now
+  threads_.clear();
+}
 
 void TimedServer::serve_requests(socket_t fd) {
   const milliseconds gap = std::chrono::seconds(read_timeout_sec_), write = std::chrono::seconds(write_timeout_sec_);

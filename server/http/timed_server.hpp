@@ -10,6 +10,12 @@
 
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <vector>
 
 namespace drift::server {
 
@@ -19,6 +25,27 @@ struct ReadTimes {
   std::chrono::seconds idle{5};           // a connection without a request is kept for so long
   std::chrono::seconds idle_in_crowd{1};  // ... while `crowd` connections are being served, so that nobody can be
   std::size_t crowd = 288;
+};
+
+// A thread for every connection, up to a bound; more wait. httplib's own pool counts threads as idle that have been woken and not yet
+// run, so it does not grow in a burst: eight silent connections at once could keep everybody waiting. Threads stay until shutdown().
+class ConnectionThreads final : public httplib::TaskQueue {
+ public:
+  ConnectionThreads(std::size_t threads_max, std::size_t waiting_max) : threads_max_(threads_max), waiting_max_(waiting_max) {}
+  ~ConnectionThreads() override { shutdown(); }
+  bool enqueue(std::function<void()> job) override;  // false: too many wait
+  void shutdown() override;                          // what waits is still done
+
+ private:
+  void work();
+
+  const std::size_t threads_max_, waiting_max_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::function<void()>> jobs_;
+  std::vector<std::thread> threads_;
+  std::size_t idle_ = 0;
+  bool ends_ = false;
 };
 
 class TimedServer final : public httplib::Server {
