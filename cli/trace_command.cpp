@@ -30,6 +30,10 @@ constexpr const char* kReplayExamples =
     "Examples:\n"
     "  drift trace replay law.trace --modes static,drift,lookup\n"
     "  drift trace replay law.trace --modes a=drift:capacity=256,b=drift:capacity=65536 --json capacity.json\n"
+    "  drift trace replay law.trace code.trace --modes static,drift --order orders.txt --proposals proposals.csv\n"
+    "Several traces (of one pair and sampler) go through one bank. An order is one line of FILE:PROMPT or FILE:PROMPT@BANK, "
+    "counted "
+    "from 0.\n"
     "Sampler, seed and texts are the recorded ones. Refused: the rejection judge above temperature 0, online-kd, another draft.";
 
 std::string size_text(std::uint64_t bytes) { return fmt::format("{:.1f} MB", static_cast<double>(bytes) * 1e-6); }
@@ -264,9 +268,12 @@ void add_replay_command(CLI::App& command, int& exit_code) {
   const auto options = std::make_shared<ReplayOptions>();
   CLI::App* replay = command.add_subcommand("replay", "Acceptance of other modes on the recorded texts, without the models");
   replay->footer(kReplayExamples);
-  replay->add_option("FILE", options->file, "The trace")->required();
+  replay->add_option("FILE", options->files, "The trace, or several")->required();
   replay->add_option("--modes", options->modes, "the modes, as drift compare has them [static,drift]")->type_name("LIST");
   add_text(*replay, "--json", "FILE", "also write the figures to this file", options->json);
+  add_text(*replay, "--order", "FILE", "orders of prompts, one a line, each run from empty memories [all as recorded]",
+           options->orders);
+  add_text(*replay, "--proposals", "FILE", "also write every proposal, as CSV", options->proposals);
   add_setting_options(*replay, options->settings);
   replay->callback([options, &exit_code] {
     const Result<int> code = replay_trace(*options);

@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "cli/json_fields.hpp"
 #include "cli/pair.hpp"
@@ -38,13 +39,28 @@ struct RecordOptions {
 Result<int> record_trace(const RecordOptions& options);
 
 struct ReplayOptions {
-  std::string file;
+  std::vector<std::string> files;  // one or more; of one pair of models and one sampler
   std::string modes = "static,drift";
   Settings settings;  // defaults of every mode
   std::string json;
+  std::string orders;     // a file of orders (parse_orders); empty: all prompts as recorded, file after file
+  std::string proposals;  // where every proposal is written as CSV; empty: nowhere
 };
 
-// Every mode on the recorded texts, with the recorded sampler and seed; tells acceptance, and gives the exit code.
+// One prompt of an order.
+struct ReplayPlace {
+  std::size_t trace = 0;   // of the files
+  std::size_t prompt = 0;  // of that trace
+  std::string memory;      // prompts that name the same one share a bank and a suffix memory
+};
+using ReplayOrder = std::vector<ReplayPlace>;
+
+// Orders from text: one a line, its places TRACE:PROMPT or TRACE:PROMPT@MEMORY between blanks, counted from 0; lines that begin
+// with # and empty ones say nothing. `prompts`: how many each trace has; `name` is for messages. Fails with kInvalid naming the line.
+Result<std::vector<ReplayOrder>> parse_orders(const std::string& content, const std::string& name,
+                                              const std::vector<std::size_t>& prompts);
+
+// Every mode on every order of the recorded texts, its memories empty at the start of each, with the recorded sampler and seed; tells acceptance, and gives the exit code.
 // Fails as engine::check_replay and ReplayEngine.
 Result<int> replay_trace(const ReplayOptions& options);
 

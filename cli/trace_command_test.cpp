@@ -97,5 +97,24 @@ TEST(TraceCommand, ExportStopsAndRefuses) {
   EXPECT_NE(none.status().message().find("draft_rows"), std::string::npos);
 }
 
+TEST(TraceCommand, ReadsOrders) {
+  const auto orders = parse_orders("# one bank\n0:1 1:0\t0:0\n\n  1:2@a 1:2@b\n", "o", {2, 3});
+  ASSERT_TRUE(orders.is_ok()) << orders.status().message();
+  ASSERT_EQ(orders.value().size(), 2u);
+  ASSERT_EQ(orders.value()[0].size(), 3u);
+  EXPECT_EQ(orders.value()[0][1].trace, 1u);
+  EXPECT_EQ(orders.value()[0][1].prompt, 0u);
+  EXPECT_EQ(orders.value()[0][1].memory, "");
+  EXPECT_EQ(orders.value()[1][0].memory, "a");
+  EXPECT_EQ(orders.value()[1][1].memory, "b");
+  for (const char* bad : {"", "# nothing\n", "0", "0:", ":0", "0:0@", "0:-1", "0:1x", "2:0", "0:2", "0:0\n1:3"}) {
+    const auto refused = parse_orders(bad, "orders.txt", {2, 3});
+    ASSERT_FALSE(refused.is_ok()) << bad;
+    EXPECT_EQ(refused.status().code(), Code::kInvalid);
+    EXPECT_NE(refused.status().message().find("orders.txt"), std::string::npos);
+  }
+  EXPECT_NE(parse_orders("0:0\n1:3", "o", {2, 3}).status().message().find("o:2"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace drift::cli

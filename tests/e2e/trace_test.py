@@ -94,6 +94,35 @@ class Trace(ProgramTest):
         self.refused(["learns"], "trace", "replay", self.trace, "--modes", "online-kd")
         self.refused(["no other"], "trace", "replay", self.trace, "--modes", f"static:model-draft={self.draft}")
 
+    def test_orders_memories_and_proposals(self):
+        self.record("--temp", "0.8", "--top-k", "40")
+        other = self.path("other.trace")
+        self.worked("trace", "record", *self.arguments("--temp", "0.8", "--top-k", "40", "--limit", "1"), "-o", other)
+        out, csv = self.path("replay.json"), self.path("proposals.csv")
+        orders = self.path("orders.txt", "0:0 0:1 0:2 1:0\n2:0\n")
+        self.refused(["orders.txt:2", "no 2:0"], "trace", "replay", self.trace, other, "--order", orders)
+        orders = self.path("orders.txt", "# one memory, then one each\n0:0 0:1 0:2 1:0\n0:0@a 0:1@b 0:2@c 1:0@d\n0:2\n")
+        self.worked("trace", "replay", self.trace, other, "--modes", "static,drift", "--order", orders, "--json", out, "--proposals", csv)
+        found = {(one["order"], one["label"]): one for one in json.loads(read(out))["modes"]}
+        self.assertEqual(sorted(found), [(o, m) for o in range(3) for m in ("drift", "static")])
+        for order, places in enumerate(([0, 1, 2, 0], [0, 1, 2, 0], [2])):
+            self.assertEqual([p["prompt"] for p in found[order, "drift"]["prompts"]], places)
+        same = lambda a, b: [[p[name] for name in COUNTS] for p in a["prompts"]] == [[p[name] for name in COUNTS] for p in b["prompts"]]
+        self.assertTrue(same(found[0, "static"], found[1, "static"]))  # what has no memory does not know whose it is
+        self.assertEqual(found[1, "drift"]["prompts"][0], {**found[0, "drift"]["prompts"][0], "memory": "a"})
+        # A memory of its own is an empty one: as if the request were alone.
+        self.assertEqual([found[1, "drift"]["prompts"][2][name] for name in COUNTS], [found[2, "drift"]["prompts"][0][name] for name in COUNTS])
+        self.assertGreater(found[1, "drift"]["bank_entries"], found[2, "drift"]["bank_entries"])
+        lines = read(csv).decode().splitlines()
+        self.assertEqual(lines[0], "label,order,trace,prompt,step,place,position,token,q,accepted,from_bank,gain,similarity,match")
+        rows = [dict(zip(lines[0].split(","), line.split(","))) for line in lines[1:]]
+        for (order, label), one in found.items():
+            mine = [row for row in rows if row["label"] == label and row["order"] == str(order)]
+            self.assertEqual(len(mine), one["total"]["drafted"])
+            self.assertEqual(sum(int(row["accepted"]) for row in mine), one["total"]["accepted"])
+        self.worked("trace", "record", *self.arguments("--temp", "0.8", "--top-k", "40", "--seed", "2", "--limit", "1"), "-o", other)
+        self.refused(["another sampler, seed"], "trace", "replay", self.trace, other)
+
     def test_refusals(self):
         out = ["-o", self.trace]
         self.refused(["--mode", "2 modes"], "trace", "record", *self.arguments("--mode", "static,off"), *out)
