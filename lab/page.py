@@ -195,3 +195,51 @@ def write_all(lab, jobs, skipped, words, public):
         picture.write(paths[-1], content)
     say("the report: " + ", ".join(paths))
     return paths
+
+
+# ------------------------------------------------------------------------------------------------------------ studies
+
+def studies_pictures(drawn):
+    """As pictures(), of the studies that draw; [(name, title, text, specification, png)]."""
+    try:
+        alt, vl_convert = picture.packages()
+    except ImportError as error:
+        say(f"SKIPPED the pictures: {error}; ./dev setup installs the packages of tools/picture-requirements.txt")
+        return [], ""
+    out = []
+    for study, made in drawn:
+        if hasattr(study, "pictures"):
+            for name, title, text, chart in study.pictures(alt, {table.name: table for table in made}):
+                spec = chart.to_dict()
+                out.append((name, title, text, spec, vl_convert.vegalite_to_png(json.dumps(spec), scale=2, allowed_base_urls=[])))
+    return out, vl_convert.javascript_bundle() if out else ""
+
+
+def write_studies(options, corpus, requests, made, drawn, skipped, jobs, words):
+    """The studies' report: studies.html, .md, .json and a PNG per picture."""
+    if not made:
+        raise plan.Unusable("no study was made, so there is nothing to report" + "".join(f"; {line}" for line in skipped))
+    call, title = shlex.join(words), "Studies by replay: " + corpus.pair
+    manifest = corpus.manifest
+    lines = [f"{manifest['target']['name']} drafted for by {manifest['draft']['name']}; {corpus.version}; {len(manifest['traces'])} traces ({'; '.join(dict.fromkeys(t['flags'] for t in manifest['traces'].values()))}); "
+             f"at most {requests} requests of each domain", *(f"Left out: {line}" for line in skipped)]
+    shown, script = studies_pictures(drawn)
+    numbers = {"schema": "drift.lab.studies/1", "pair": corpus.pair, "drift_version": corpus.version, "requests": requests, "grid": options.grid, "corpus": manifest, "left_out": skipped,
+               "tables": [{"name": t.name, "title": t.title, "studies": t.runs, "records": t.records} for t in made]}
+    html_text = page_html(title, lines, [(t, text, spec) for _, t, text, spec, _ in shown], script, made, jobs, call)
+    files = {"studies.json": (json.dumps(numbers, indent=1, ensure_ascii=False, default=float) + "\n").encode(), "studies.md": markdown_studies(title, lines, made, jobs, call).encode(),
+             "studies.html": html_text.encode(), **{f"{name}.png": png for name, _, _, _, png in shown}}
+    for name, content in files.items():
+        picture.write(os.path.join(options.out, name), content)
+    say("the report: " + ", ".join(os.path.join(options.out, name) for name in files))
+
+
+def markdown_studies(title, lines, made, jobs, call):
+    out = [f"# {title}", ""] + [line + "\n" for line in lines]
+    for table in made:
+        out += [f"## {table.title}", "", *([table.reading, ""] if table.reading else []), "| " + " | ".join(table.head) + " |", "|" + "---|" * len(table.head)]
+        out += ["| " + " | ".join(cells) + " |" for cells in table.rows] + [""]
+    out += ["## Commands", "", f"    $ {call}"]
+    for job in jobs:
+        out += [f"    # {job.name}", *(f"    $ {line}" for line in job.commands)]
+    return "\n".join(out) + "\n"
