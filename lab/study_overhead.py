@@ -29,7 +29,7 @@ def tables(context):
     load = os.getloadavg()
     out = [Table("overhead", "What DRIFT's own work costs",
                  f"Microseconds of each stage for a drafted token, over all domains through one bank (entries: at the end). Hidden states of {trace['draft']['hidden_width']}, rows of {trace['target']['vocab']} logits. Measured while "
-                 f"replaying, where this work is the same as live; one thread, load {load[0]:.1f}: wall-clock, so a busy machine lengthens all of them alike. All levels: their work is not split further.",
+                 f"replaying, where this work is the same as live; one thread, load {load[0]:.1f}: wall-clock, so beside other work only the shares within a row mean something. All levels: their work is not split further.",
                  ["setting", "mode", "entries", *STAGES, "together"], rows, records, [])]
     bench = os.path.join(context.options.benches or "", "bench_lookup")
     if context.options.benches and glob.glob(bench):
