@@ -131,7 +131,7 @@ Status read_options(const drift_options* in, drift::recal::RecalConfig& c) {
   DRIFT_TRY(read_enum(o.standardise, 1, "options.standardise", c.bank.standardise));
   DRIFT_TRY(read_enum(o.rate, 2, "options.rate", c.bank.rate));
   DRIFT_TRY(read_enum(o.gain, 1, "options.gain", c.gain));
-  DRIFT_TRY(read_enum(o.weights, 1, "options.weights", c.weights));
+  DRIFT_TRY(read_enum(o.weights, 2, "options.weights", c.weights));
   DRIFT_TRY(read_enum(o.support_rule, 3, "options.support_rule", c.support));
   DRIFT_TRY(read_enum(o.renormalise, 1, "options.renormalise", c.renormalise));
   DRIFT_TRY(read_enum(o.centre, 1, "options.centre", c.centre));
@@ -170,7 +170,7 @@ const char* drift_version(void) { return drift::version(); }
 const char* drift_last_error(void) { return last_error.c_str(); }
 
 void drift_options_default(drift_options* options) {
-  if (options != nullptr) fill({}, options);
+  if (options != nullptr) fill(drift::recal::RecalConfig::standard(), options);
 }
 
 void drift_options_seed(drift_options* options) {

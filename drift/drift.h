@@ -45,7 +45,11 @@ typedef enum drift_status {
 typedef enum drift_key_type { DRIFT_KEY_F32 = 0, DRIFT_KEY_F16 = 1 } drift_key_type;
 typedef enum drift_rate_rule { DRIFT_RATE_FIXED = 0, DRIFT_RATE_COUNT = 1, DRIFT_RATE_ERROR = 2 } drift_rate_rule;
 typedef enum drift_gain_rule { DRIFT_GAIN_FIXED = 0, DRIFT_GAIN_EARNED = 1 } drift_gain_rule;
-typedef enum drift_weight_rule { DRIFT_WEIGHTS_SUM = 0, DRIFT_WEIGHTS_NORMALISED = 1 } drift_weight_rule;
+typedef enum drift_weight_rule {
+  DRIFT_WEIGHTS_SUM = 0,
+  DRIFT_WEIGHTS_NORMALISED = 1,
+  DRIFT_WEIGHTS_KRIGED = 2
+} drift_weight_rule;
 typedef enum drift_support_rule {
   DRIFT_SUPPORT_UNION = 0,
   DRIFT_SUPPORT_TARGET = 1,

@@ -29,6 +29,8 @@ class HashIndex final : public KeyIndex {
 
   float similarity(const KeyView& key, EntryId entry) const override { return hashes_[entry] == key.hash ? 1.0f : -1.0f; }
 
+  void copy(EntryId, std::span<float>) const override { DRIFT_CHECK(false, "a hash is no vector"); }
+
   void assign(EntryId entry, const KeyView& key) override {
     const std::size_t old = slot_of(hashes_[entry]);
     if (slots_[old] == entry + 1) free_slot(old);

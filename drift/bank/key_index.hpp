@@ -34,6 +34,8 @@ class KeyIndex {
   // Requires: out.size() <= kMaxNeighbors. Cost: one pass over size * key_dim key elements.
   virtual std::size_t nearest(const KeyView& key, std::uint32_t size, std::span<Neighbor> out) const = 0;
   virtual float similarity(const KeyView& key, EntryId entry) const = 0;
+  // The entry's key, [key_dim]. Requires: keys are vectors.
+  virtual void copy(EntryId entry, std::span<float> out) const = 0;
   virtual void assign(EntryId entry, const KeyView& key) = 0;
   // key of entry <- normalise((1 - rate) * old + rate * key); nothing where keys are not vectors.
   virtual void move(EntryId entry, const KeyView& key, float rate) = 0;

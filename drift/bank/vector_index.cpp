@@ -59,6 +59,11 @@ class VectorIndex final : public KeyIndex {
     return as_cosine(score);
   }
 
+  void copy(EntryId entry, std::span<float> out) const override {
+    DRIFT_CHECK(out.size() == dim_, "a key has key_dim elements");
+    read(entry, out);
+  }
+
   void assign(EntryId entry, const KeyView& key) override {
     DRIFT_CHECK(key.vector.size() == dim_, "a key has key_dim elements");
     store(entry, key.vector);

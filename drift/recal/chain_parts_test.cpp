@@ -49,7 +49,9 @@ TEST(ScoreTable, FollowsTheBestSoFarAndForgets) {
   EXPECT_EQ(t.best(kWarm, 1), 0u);
   t.learn(kWarm, 1, std::vector<double>{0.4, 0.4, 0.4});
   EXPECT_EQ(t.best(kWarm, 1), 0u) << "nothing on ties";
-  t.learn(kWarm, 1, std::vector<double>{0.1, 0.2, 0.3});
+  for (int i = 0; i < 4; ++i) t.learn(kWarm, 1, std::vector<double>{0.1, 0.2, 0.3});
+  EXPECT_EQ(t.best(kWarm, 1), 0u) << "a lead of 0.8 is not enough yet";
+  for (int i = 0; i < 3; ++i) t.learn(kWarm, 1, std::vector<double>{0.1, 0.2, 0.3});
   EXPECT_EQ(t.best(kWarm, 1), 2u);
   EXPECT_EQ(t.best(kWarm, 0), 0u) << "bins are apart";
   EXPECT_EQ(t.best({false, false}, 1), 0u) << "classes are apart";
@@ -59,7 +61,7 @@ TEST(ScoreTable, FollowsTheBestSoFarAndForgets) {
 
 TEST(ScoreTable, SavesAndRefusesWhatIsNotItsOwn) {
   ScoreTable t(kChoices, 2), back(kChoices, 2), other_bins(kChoices, 3);
-  t.learn(kWarm, 1, std::vector<double>{0.1, 0.2, 0.3});
+  for (int i = 0; i < 9; ++i) t.learn(kWarm, 1, std::vector<double>{0.1, 0.2, 0.3});
   const std::vector<std::byte> bytes = t.save();
   ASSERT_TRUE(back.load(bytes).is_ok());
   EXPECT_EQ(back.save(), bytes);

@@ -122,11 +122,11 @@ TEST(Chain, ContextsKeepTheTargetsOwnLaw) {
   auto r = make(small({Level::kNgram2}));
   const std::vector<Token> seen{5, 1, 2}, other{5, 2, 1}, shorter{2}, same_end{0, 0, 1, 2};
   const std::vector<double> p = testing::softmax(kTarget);
-  for (int i = 0; i < 4; ++i) ASSERT_TRUE(learn(*r, {{}, seen}, kDraft, kTarget).is_ok());
+  for (int i = 0; i < 16; ++i) ASSERT_TRUE(learn(*r, {{}, seen}, kDraft, kTarget).is_ok());
   const bank::Bank& level = *r->chain()->bank(Level::kNgram2);
   ASSERT_EQ(level.size(), 1u);
   const bank::EntryView e = level.entry(0);
-  EXPECT_EQ(e.count, 4u);
+  EXPECT_EQ(e.count, 16u);
   for (std::size_t i = 0; i < e.tokens.size(); ++i) EXPECT_NEAR(e.values[i], p[static_cast<std::size_t>(e.tokens[i])], 1e-5);
   EXPECT_TRUE(bias_at(*r, {{}, other}, kDraft, kWarm).bias.empty()) << "another context";
   EXPECT_TRUE(bias_at(*r, {{}, shorter}, kDraft, kWarm).bias.empty()) << "too short to be one";

@@ -13,6 +13,16 @@ Status within(const char* name, float value, bool ok, const char* bounds) {
 
 }  // namespace
 
+RecalConfig RecalConfig::standard() {
+  RecalConfig c;
+  c.weights = WeightRule::kKriged;
+  c.neighbors = 16;
+  c.bank.tau = 0.999f;
+  c.levels = {Level::kHidden, Level::kNgram2, Level::kNgram3, Level::kNgram4};
+  c.teach_prompt = true;
+  return c;
+}
+
 RecalConfig RecalConfig::seed() {
   RecalConfig c;
   c.lambda = 0.6f;

@@ -15,8 +15,10 @@ constexpr float kTouchWeight = 0.1f;  // a retrieved entry counts as used from t
 constexpr const char* kGainsName = "gains";
 constexpr const char* kKeyStatsName = "key_stats";
 
-// Gaussian kernel over cosine distance (method.md section 2).
-float kernel(float cosine, float sigma) {
+// Over cosine distance (method.md section 2): how near an entry is, in [0, 1].
+float kernel(float cosine, const RecalConfig& config) {
+  const float sigma = config.sigma;
+  if (config.weights == WeightRule::kKriged) return kriging_kernel(cosine, sigma);
   const float distance = 1.0f - cosine;
   return std::exp(-distance * distance / (2.0f * sigma * sigma));
 }
@@ -63,24 +65,35 @@ Status Recalibrator::look_up(std::span<const float> hidden, Lookup& out) const {
   return Status::ok();
 }
 
+// weights_ of the neighbours in all parts, one part after the other.
+void Recalibrator::weigh(std::span<const Part> parts) const {
+  weights_.clear();
+  known_.clear();
+  float sum = 0.0f, largest = 0.0f;
+  for (const Part& part : parts) {
+    for (const bank::Neighbor& n : part.found->neighbors) {
+      known_.push_back({part.bank->bank_.get(), n});
+      weights_.push_back(kernel(n.score, config_));
+      sum += weights_.back();
+      largest = std::max(largest, weights_.back());
+    }
+  }
+  if (config_.weights == WeightRule::kKriged) return kriging_.weigh(known_, config_.sigma, weights_);
+  if (config_.weights != WeightRule::kNormalised || !(sum > 0.0f)) return;
+  const float scale = largest / sum;
+  for (float& w : weights_) w *= scale;
+}
+
 // b = sum_j w_j b_j over the neighbours in all parts, merged by token.
 void Recalibrator::combine(std::span<const Part> parts, spec::SparseBias& out) const {
   out.clear();
   pairs_.clear();
-  float sum = 0.0f, largest = 0.0f;
+  weigh(parts);
+  std::size_t next = 0;
   for (const Part& part : parts) {
     for (const bank::Neighbor& n : part.found->neighbors) {
-      const float w = kernel(n.score, config_.sigma);
-      sum += w;
-      largest = std::max(largest, w);
-    }
-  }
-  if (!(sum > 0.0f)) return;
-  const float scale = config_.weights == WeightRule::kNormalised ? largest / sum : 1.0f;
-  for (const Part& part : parts) {
-    for (const bank::Neighbor& n : part.found->neighbors) {
-      const float w = kernel(n.score, config_.sigma) * scale;
-      if (w < 1e-6f) continue;  // below a millionth of a nat per nat: nothing
+      const float w = weights_[next++];
+      if (!(std::fabs(w) >= 1e-6f)) continue;  // below a millionth of a nat per nat: nothing
       const bank::EntryView e = part.bank->bank_->entry(n.entry);
       for (std::size_t i = 0; i < e.tokens.size(); ++i) pairs_.emplace_back(e.tokens[i], part.gain * (w * e.values[i]));
     }
@@ -93,6 +106,10 @@ void Recalibrator::combine(std::span<const Part> parts, spec::SparseBias& out) c
       out.tokens.push_back(token);
       out.values.push_back(value);
     }
+  }
+  // An estimate may lie outside what its samples span; what one lesson may say bounds it as well.
+  if (config_.weights == WeightRule::kKriged) {
+    for (float& value : out.values) value = std::clamp(value, -config_.clip, config_.clip);
   }
 }
 
@@ -228,7 +245,7 @@ void Recalibrator::commit() {
     if (!lesson.hidden) continue;
     // Farthest first, so that the nearest ends as the most recently used.
     for (std::size_t n = lesson.neighbors.size(); n-- > 0;) {
-      if (kernel(lesson.neighbors[n].score, config_.sigma) >= kTouchWeight) touched_.push_back(lesson.neighbors[n].entry);
+      if (kernel(lesson.neighbors[n].score, config_) >= kTouchWeight) touched_.push_back(lesson.neighbors[n].entry);
     }
     if (!lesson.residual.empty())
       views_.push_back({lesson.key, lesson.neighbors, lesson.residual.tokens, lesson.residual.values});

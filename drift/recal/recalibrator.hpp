@@ -25,6 +25,7 @@
 #include "drift/recal/config.hpp"
 #include "drift/recal/gain.hpp"
 #include "drift/recal/keyer.hpp"
+#include "drift/recal/kriging.hpp"
 #include "drift/recal/residual.hpp"
 #include "drift/recal/reward.hpp"
 #include "drift/spec/sparse.hpp"
@@ -100,6 +101,7 @@ class Recalibrator {
   void discard();
   std::size_t staged() const { return staged_; }  // positions with a draft row
   void freeze(bool on) { frozen_ = on; }          // lookups go on, commits change nothing
+  bool frozen() const { return frozen_; }
 
   // The banks to look up besides, from the next lookup on; empty: none. Each is asked by its own key statistics, and followed as far as
   // its entries have earned here: of those that earned a gain above 0, the neighbours are weighed together like one bank's. Gains begin
@@ -131,6 +133,7 @@ class Recalibrator {
   };
   Status look_up(std::span<const float> hidden, Lookup& out) const;
   void combine(std::span<const Part> parts, spec::SparseBias& out) const;
+  void weigh(std::span<const Part> parts) const;
   void combine(const Lookup& lookup, spec::SparseBias& out) const;
   std::size_t earned(const GainTable* gains, std::size_t bin, const Judging& judging) const;
   void bias_of_all(const Lookup& lookup, const Judging& judging, Bias& out) const;
@@ -172,6 +175,9 @@ class Recalibrator {
   ContextLookup context_;
   mutable std::vector<std::pair<Token, float>> pairs_;
   mutable std::vector<Part> parts_;
+  mutable Kriging kriging_;
+  mutable std::vector<float> weights_;  // [neighbours of all parts]
+  mutable std::vector<Kriging::Known> known_;
 };
 
 }  // namespace drift::recal

@@ -6,6 +6,13 @@
 #include "drift/base/check.hpp"
 
 namespace drift::recal {
+namespace {
+
+// A strength above "not at all" must lead it by this many expected acceptances before it is used: on a pair that is well aligned the
+// first few scores are noise, and following them costs more than waiting (docs/findings.md, What was tried).
+constexpr double kLead = 1.0;
+
+}  // namespace
 
 ScoreTable::ScoreTable(std::span<const float> choices, std::size_t bins)
     : choices_(choices), bins_(bins), scores_(kGainClasses * bins * choices.size()) {
@@ -21,7 +28,7 @@ std::size_t ScoreTable::best(GainClass cls, std::size_t bin) const {
   const std::span<const double> s = scores(cls, bin);
   std::size_t best = 0;
   for (std::size_t i = 1; i < s.size(); ++i) {
-    if (s[i] > s[best]) best = i;
+    if (s[i] > s[best] + (best == 0 ? kLead : 0.0)) best = i;
   }
   return best;
 }

@@ -2,7 +2,7 @@
 // one (that one's is GainTable, whose bins and file format are its own).
 //
 // Discounted sums of what each choice would have earned at verified positions; the best so far is used, the first on ties, and
-// choice 0 is always "not at all". Full-information follow-the-leader with discount.
+// choice 0 is always "not at all": another must lead it by one expected acceptance before it is used. Full-information follow-the-leader with discount.
 // Threads: as the Recalibrator that owns it. Memory: fixed at construction, bytes() exactly.
 #pragma once
 
