@@ -13,7 +13,7 @@ namespace {
 using Scope = SettingScope;
 
 // The bounds stand once more in bank/config.hpp, recal/config.hpp and kd_config.hpp; settings_test holds the two together.
-constexpr std::array<SettingInfo, 36> kTable{{
+constexpr std::array<SettingInfo, 37> kTable{{
     {"preset", "default|seed",
      "a whole set of values: 'seed' is the seed's rule (lambda 0.6, fixed gain, kernel sum, shared top m)", Scope::kRecal},
     {"judge", "match|rejection", "how proposals are judged: same draw as the target's, or min(1, p/q)", Scope::kDrafting},
@@ -29,6 +29,7 @@ constexpr std::array<SettingInfo, 36> kTable{{
      Scope::kRecal},
     {"ngram-capacity", "1..32768", "contexts each n-gram level holds", Scope::kRecal},
     {"ngram-support", "1..32", "tokens stored per context", Scope::kRecal},
+    {"teach-prompt", "on|off", "the end of each prompt, up to 512 tokens, teaches before the first step", Scope::kRecal},
     {"capacity", "1..65536", "entries of the bank (N)", Scope::kRecal},
     {"support", "1..1024", "tokens an entry holds (m)", Scope::kRecal},
     {"neighbors", "1..256", "entries consulted per position (k)", Scope::kRecal},
@@ -39,7 +40,8 @@ constexpr std::array<SettingInfo, 36> kTable{{
     {"lambda", "0..10", "strength of the bias; 0 leaves the draft alone", Scope::kRecal},
     {"clip", "above 0, to 100", "bound of a residual, nats", Scope::kRecal},
     {"gain", "fixed|earned", "lambda everywhere, or as much of it as has earned acceptances in such contexts", Scope::kRecal},
-    {"weights", "sum|normalised", "how neighbours are combined", Scope::kRecal},
+    {"weights", "sum|normalised|kriged", "how neighbours are combined: kernel sum, kernel mean, best linear estimate",
+     Scope::kRecal},
     {"support-rule", "union|target|draft|intersection", "which tokens a residual is taken on: top m of p, q, both, or shared",
      Scope::kRecal},
     {"renormalise", "on|off", "log-probabilities renormalised on the support first", Scope::kRecal},
@@ -90,8 +92,8 @@ constexpr std::array<Choice<bank::RateRule>, 3> kRates{
     {{"fixed", bank::RateRule::kFixed}, {"count", bank::RateRule::kCount}, {"error", bank::RateRule::kError}}};
 constexpr std::array<Choice<recal::GainRule>, 2> kGains{
     {{"fixed", recal::GainRule::kFixed}, {"earned", recal::GainRule::kEarned}}};
-constexpr std::array<Choice<recal::WeightRule>, 2> kWeights{
-    {{"sum", recal::WeightRule::kSum}, {"normalised", recal::WeightRule::kNormalised}}};
+constexpr std::array<Choice<recal::WeightRule>, 3> kWeights{
+    {{"sum", recal::WeightRule::kSum}, {"normalised", recal::WeightRule::kNormalised}, {"kriged", recal::WeightRule::kKriged}}};
 constexpr std::array<Choice<recal::SupportRule>, 4> kSupports{{{"union", recal::SupportRule::kUnion},
                                                                {"target", recal::SupportRule::kTarget},
                                                                {"draft", recal::SupportRule::kDraft},
@@ -135,7 +137,7 @@ Status set_preset(Settings& s, const std::string& shown, const std::string& text
   bool seed = false;
   DRIFT_TRY(set_choice(seed, shown, text, kPresets));
   const bank::BankConfig kept = s.recal.bank;
-  s.recal = seed ? recal::RecalConfig::seed() : recal::RecalConfig{};
+  s.recal = seed ? recal::RecalConfig::seed() : recal::RecalConfig::standard();
   s.recal.bank = kept;
   return Status::ok();
 }
@@ -157,6 +159,7 @@ Status apply(Settings& s, const std::string& key, const std::string& text, const
   if (key == "levels") return set_levels(r.levels, shown, text);
   if (key == "ngram-capacity") return set_whole(r.ngram_capacity, shown, text, recal::kMaxNgramCapacity);
   if (key == "ngram-support") return set_whole(r.ngram_support, shown, text, recal::kMaxNgramSupport);
+  if (key == "teach-prompt") return set_choice(r.teach_prompt, shown, text, kOnOff);
   if (key == "capacity") return set_whole(r.bank.capacity, shown, text, bank::kMaxCapacity);
   if (key == "support") return set_whole(r.bank.support, shown, text, bank::kMaxSupport);
   if (key == "neighbors") return set_whole(r.neighbors, shown, text, bank::kMaxNeighbors);
@@ -216,6 +219,7 @@ std::string setting_value(const Settings& s, const std::string& key) {
   if (key == "levels") return recal::level_names(r.levels, ",");
   if (key == "ngram-capacity") return std::to_string(r.ngram_capacity);
   if (key == "ngram-support") return std::to_string(r.ngram_support);
+  if (key == "teach-prompt") return name_of(r.teach_prompt, kOnOff);
   if (key == "capacity") return std::to_string(r.bank.capacity);
   if (key == "support") return std::to_string(r.bank.support);
   if (key == "neighbors") return std::to_string(r.neighbors);

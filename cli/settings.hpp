@@ -24,7 +24,7 @@ struct Settings {
   spec::JudgeRule judge = spec::JudgeRule::kMatch;
   int draft_tokens = 3;
   std::string model_draft;  // a .gguf file; empty: the draft that -md names
-  recal::RecalConfig recal;
+  recal::RecalConfig recal = recal::RecalConfig::standard();
   engine::KdConfig kd;
   propose::CopyConfig copy;
   std::uint32_t suffix_tokens = propose::kDefaultMemoryTokens;

@@ -64,11 +64,17 @@ trace::Header header_of(const RecordOptions& options, const Variant& variant, co
   return header;
 }
 
+// A trace has no rows of prompts, so nothing that is recorded may have learned from them.
+Variant without_prompt_lessons(Variant variant) {
+  variant.settings.recal.teach_prompt = false;
+  return variant;
+}
+
 class Recording {
  public:
   Recording(const RecordOptions& options, Variant variant, Pair& pair)
       : options_(options),
-        variant_(std::move(variant)),
+        variant_(without_prompt_lessons(std::move(variant))),
         pair_(pair),
         recorder_(*pair.target, pair.draft.get(), header_of(options, variant_, pair)),
         choices_(options.seed) {}

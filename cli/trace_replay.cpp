@@ -140,6 +140,7 @@ class Replaying {
       recal::RecalConfig config = variant.settings.recal;
       config.bank.key_dim = sources_.front().reader->header().hidden_width;
       config.bank.vocab = static_cast<std::uint32_t>(sources_.front().stepper->vocab());
+      config.teach_prompt = false;  // a trace has no rows of prompts
       DRIFT_ASSIGN(memory.recal, recal::Recalibrator::create(config));
     }
     if (fresh && decode::remembers(variant.mode)) {

@@ -30,6 +30,7 @@ RowTap::RowTap(engine::Engine& inner, std::size_t vocab, std::size_t row_tokens,
 engine::ModelInfo RowTap::info() const {
   engine::ModelInfo info = Wrapper::info();
   info.vocab = vocab_;
+  info.can.prompt_rows = false;  // a trace has none, and what taught the run must be there when it is replayed
   if (!hidden_) {
     info.hidden_width = 0;
     info.can.hidden = false;

@@ -138,6 +138,7 @@ Status feed(engine::Engine& engine, SeqId seq, std::span<const Token> tokens, st
 }
 
 Status Stepper::prefill(Sequence& s, std::size_t max_tokens, bool& done) {
+  if (impl_->prompt_teaches(s.config_)) return impl_->prefill_teaching(s, max_tokens, done);
   const std::size_t end = s.prompt_ - 1;  // the last prompt token goes with the first step, which needs its row
   DRIFT_TRY(feed(impl_->target, s.target_, s.tokens_, end, max_tokens, impl_->nodes, impl_->rows));
   done = static_cast<std::size_t>(impl_->target.length(s.target_)) >= end;
@@ -171,7 +172,11 @@ Status Stepper::restart(Sequence& s, std::span<const Token> prompt, const Sequen
 }
 
 Status Stepper::rewind(Sequence& s, const SequenceConfig& config) {
-  return restart(s, std::span<const Token>(s.tokens_).first(s.prompt_), config);
+  DRIFT_TRY(restart(s, std::span<const Token>(s.tokens_).first(s.prompt_), config));
+  if (!impl_->prompt_teaches(config)) return Status::ok();
+  const auto from = static_cast<Pos>(first_lesson(s.prompt_ - 1));
+  DRIFT_TRY(impl_->target.truncate(s.target_, std::min(from, impl_->target.length(s.target_))));
+  return impl_->draft->truncate(s.draft_, std::min(from, impl_->draft->length(s.draft_)));
 }
 
 // ---- the step ----

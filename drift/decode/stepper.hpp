@@ -78,6 +78,10 @@ struct SequenceConfig {
 };
 
 inline constexpr int kMaxDraftTokens = 32;
+// Of a prompt at most so many tokens, its last, teach a bank that learns from prompts (RecalConfig::teach_prompt), so many a pass:
+// each of a pass's rows is as wide as the vocabulary.
+inline constexpr std::size_t kPromptLesson = 512;
+inline constexpr std::size_t kLessonChunk = 64;
 inline constexpr int kMaxLogprobs = 128;
 
 class Sequence;
@@ -93,12 +97,15 @@ class Stepper {
   // kLimit (prompt does not fit the context; no free sequence), kUnsupported (no draft, no hidden states).
   Result<std::unique_ptr<Sequence>> open(std::span<const Token> prompt, const SequenceConfig& config);
   // Feeds up to `max_tokens` of the prompt to the engines (they get all but its last token); sets done when nothing is left.
+  // What is fed teaches the bank where it learns from prompts and both engines give rows there. Fails as the engines; nothing of the
+  // pass that failed is learned then.
   Status prefill(Sequence& sequence, std::size_t max_tokens, bool& done);
   Status prefill(Sequence& sequence);  // all of it
   // Begins another text in the same sequence. What it has in common with the text before, from the start on, stays in both
   // engines' KV memory: only the rest must be prefilled (the next turn of a chat). Fails as open() does, nothing is changed then.
   Status restart(Sequence& sequence, std::span<const Token> prompt, const SequenceConfig& config);
-  // The same prompt again with another config: compare runs every mode on one prefill.
+  // The same prompt again with another config: compare runs every mode on one prefill. Of a prompt that teaches, that part must be
+  // prefilled again.
   Status rewind(Sequence& sequence, const SequenceConfig& config);
   // One step for all sequences, which must be distinct, prefilled and running. events[i] belongs to sequences[i].
   // On failure no token is emitted and nothing is learned; the sequences concerned end up unusable and must be closed.

@@ -1,6 +1,7 @@
 // stepper_impl.hpp - what stands behind Stepper. Internal to drift/decode.
 //
-// stepper.cpp opens sequences and runs the stages of a step; grow.cpp makes the proposals (stages 1 to 4).
+// stepper.cpp opens sequences and runs the stages of a step; grow.cpp makes the proposals (stages 1 to 4); prompt_lesson.cpp learns
+// from prompts.
 #pragma once
 
 #include <chrono>
@@ -36,6 +37,15 @@ Status check_row(std::span<const float> logits, const char* role, const engine::
 Status feed(engine::Engine& engine, SeqId seq, std::span<const Token> tokens, std::size_t end, std::size_t most,
             std::vector<engine::Node>& nodes, engine::Rows& rows);
 
+// The first position of a prompt that teaches, if its first `end` tokens are prefilled.
+std::size_t first_lesson(std::size_t end);
+
+// What the draft said at a position of a prompt.
+struct PromptRow {
+  std::vector<float> logits;  // [common]
+  std::vector<float> hidden;  // [hidden_width] or empty
+};
+
 struct Stepper::Impl {
   engine::Engine& target;
   engine::Engine* draft;
@@ -57,12 +67,20 @@ struct Stepper::Impl {
   std::vector<engine::Learner*> learning;
   std::vector<Token> lesson_text;
   std::vector<const float*> lesson_rows;
+  std::vector<PromptRow> prompt_rows;  // [kLessonChunk]
+  recal::Lookup prompt_lookup;
+  recal::Bias prompt_bias;
 
   Impl(engine::Engine& t, engine::Engine* d);
 
   Status check(const SequenceConfig& config) const;
   Status check(std::span<const Token> prompt, const SequenceConfig& config) const;
   void remember(const Sequence& s);
+
+  // prompt_lesson.cpp
+  bool prompt_teaches(const SequenceConfig& config) const;
+  Status prefill_teaching(Sequence& s, std::size_t max_tokens, bool& done);
+  Status teach_prompt(const Sequence& s, std::size_t at, std::size_t count);
 
   // grow.cpp
   int block_length(const Sequence& s) const;

@@ -30,6 +30,8 @@ struct Capabilities {
   bool trees = false;    // a node may have several children; without it parents must form a line
   bool truncate = true;  // truncate() to any position; false for recurrent memory
   bool fork = true;
+  bool prompt_rows =
+      true;  // rows may be asked for in prefill as well; false where only the rows of answers are to be had or seen
 };
 
 struct ModelInfo {

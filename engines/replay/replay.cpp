@@ -74,7 +74,7 @@ ModelInfo ReplayEngine::info() const {
   info.context = header.context;
   info.max_sequences = kMaxSequences;
   info.content_hash = model.hash;
-  info.can = {.hidden = info.hidden_width > 0, .trees = false, .truncate = true, .fork = true};
+  info.can = {.hidden = info.hidden_width > 0, .trees = false, .truncate = true, .fork = true, .prompt_rows = false};
   return info;
 }
 

@@ -89,7 +89,7 @@ void draw_answers(const Experiment& experiment, std::map<Answer, std::uint64_t>&
     RngStream stream(kFirstSeed + i);
     config.choices = &stream;
     ASSERT_TRUE(r.restore(hostile).is_ok());
-    ASSERT_TRUE(rig.stepper.rewind(**opened, config).is_ok());
+    ASSERT_TRUE(rig.stepper.rewind(**opened, config).is_ok() && rig.stepper.prefill(**opened).is_ok());
     ASSERT_TRUE(run(rig.stepper, **opened).is_ok());
     ++counts[answer_of(**opened)];
   }

@@ -83,6 +83,8 @@ inline recal::RecalConfig hostile_config(std::size_t vocab, std::size_t width, r
 // All levels, each with room for so few contexts that entries come and go within one answer.
 inline recal::RecalConfig hostile_chain_config(std::size_t vocab, std::size_t width, recal::GainRule gain) {
   recal::RecalConfig c = hostile_config(vocab, width, gain, 1.0f);
+  c.weights = recal::WeightRule::kKriged;
+  c.teach_prompt = true;
   c.levels = recal::parse_levels("all").value();
   c.ngram_capacity = 6;
   c.ngram_support = 3;
@@ -122,7 +124,7 @@ inline void make_levels_hostile(recal::Recalibrator& r, std::uint64_t seed, bank
     for (std::size_t n = 0; n < rising.size(); ++n) rising[n] = 0.1 * static_cast<double>(n);
     for (const bool rejection : {false, true}) {
       for (const bool greedy : {false, true}) {
-        for (std::size_t bin = 0; bin < bins; ++bin) scores.learn({rejection, greedy}, bin, rising);
+        for (std::size_t bin = 0; bin < 20 * bins; ++bin) scores.learn({rejection, greedy}, bin % bins, rising);
       }
     }
     stored.extras["level." + name] = taught.extras.at("level." + name);

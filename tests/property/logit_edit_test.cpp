@@ -83,7 +83,7 @@ TEST(LogitEdit, TheLawIsTheEditedTargets) {
         std::vector<trace::StepEvent> events;
         do {
           ASSERT_TRUE(recal->restore(hostile).is_ok());
-          ASSERT_TRUE(rig.stepper.rewind(**opened, config).is_ok());
+          ASSERT_TRUE(rig.stepper.rewind(**opened, config).is_ok() && rig.stepper.prefill(**opened).is_ok());
           events.clear();
           ASSERT_TRUE(run(rig.stepper, **opened, &events).is_ok());
           got[answer_of(**opened)] += choices.probability();

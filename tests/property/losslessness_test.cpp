@@ -137,7 +137,7 @@ void enumerate(const Case& c, Enumerated& out) {
   std::vector<trace::StepEvent> events;
   do {
     ASSERT_TRUE(r->restore(hostile).is_ok());
-    ASSERT_TRUE(rig.stepper.rewind(s, config).is_ok());
+    ASSERT_TRUE(rig.stepper.rewind(s, config).is_ok() && rig.stepper.prefill(s).is_ok());
     fill_hostile(*suffix, c.seed + 8, c.vocab);  // after the rewind, which adds the answer before
     events.clear();
     const Status ran = run(rig.stepper, s, &events);
@@ -287,6 +287,7 @@ void expect_joint_law(const Case& a, const Case& b) {
   do {
     ASSERT_TRUE(r->restore(hostile).is_ok());
     ASSERT_TRUE(rig.stepper.rewind(sa, config_a).is_ok() && rig.stepper.rewind(sb, config_b).is_ok());
+    ASSERT_TRUE(rig.stepper.prefill(sa).is_ok() && rig.stepper.prefill(sb).is_ok());
     fill_hostile(*suffix, a.seed + 8, a.vocab);
     for (;;) {
       running.clear();
@@ -374,7 +375,7 @@ TEST(Losslessness, AnswersThatFollowEachOtherAreIndependent) {
         Answer joint = answer_of(s);
         config.name = 2;
         const std::size_t before = suffix->tokens();
-        ASSERT_TRUE(rig.stepper.rewind(s, config).is_ok());
+        ASSERT_TRUE(rig.stepper.rewind(s, config).is_ok() && rig.stepper.prefill(s).is_ok());
         ASSERT_GT(suffix->tokens(), before) << "the first answer is remembered";
         std::vector<trace::StepEvent> events;
         ASSERT_TRUE(run(rig.stepper, s, &events).is_ok());

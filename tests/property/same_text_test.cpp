@@ -31,13 +31,14 @@ struct World {
     recal.neighbors = 1 + static_cast<std::uint32_t>(seed % 4);
     recal.sigma = seed % 2 == 0 ? 0.1f : 0.5f;
     recal.gain = seed % 4 == 0 ? recal::GainRule::kEarned : recal::GainRule::kFixed;
-    recal.weights = static_cast<recal::WeightRule>(seed % 2);
+    recal.weights = static_cast<recal::WeightRule>(seed % 3);
     recal.support = static_cast<recal::SupportRule>(seed % 4);
     if (seed % 3 == 2) {
       recal.levels = recal::parse_levels(seed % 2 == 0 ? "all" : "global,ngram2,ngram3").value();
       recal.ngram_capacity = 1 + static_cast<std::uint32_t>(seed % 30);
       recal.ngram_support = 1 + static_cast<std::uint32_t>(seed % 8);
     }
+    recal.teach_prompt = seed % 2 == 1;
     for (std::uint64_t i = 0; i < 1 + seed % 5; ++i) prompt.push_back(static_cast<Token>((seed + i * i) % vocab));
   }
 
@@ -308,6 +309,7 @@ TEST(EngineCalls, DriftCostsWhatStaticCosts) {
   for (const JudgeRule rule : {JudgeRule::kMatch, JudgeRule::kRejection}) {
     for (std::uint64_t seed = 1; seed <= kSeeds; ++seed) {
       World w(seed);
+      w.recal.teach_prompt = false;  // else the prompt is read with rows as well
       const Work fixed = measure(w, w.config(Mode::kStatic, rule, at_temperature(0.8f), nullptr));
       expect_counts(w, fixed);
       auto r = w.recalibrator();
@@ -334,6 +336,7 @@ TEST(EngineCalls, CopiedProposalsCostNoDraftPass) {
     for (const Mode mode : {Mode::kLookup, Mode::kSuffix, Mode::kDraftSuffix, Mode::kDriftSuffix}) {
       for (std::uint64_t seed = 1; seed <= kSeeds; ++seed) {
         World w(seed);
+        w.recal.teach_prompt = false;
         auto r = w.recalibrator();
         auto suffix = suffix_memory();
         SequenceConfig c = w.config(mode, rule, at_temperature(0.8f), r.get());
