@@ -47,3 +47,11 @@ if(EXISTS "${llama_prefix}/drift-cpu-flags.txt")
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${llama_prefix}/drift-cpu-flags.txt")
 endif()
 message(STATUS "llama.cpp ${LLAMA_BUILD_COMMIT} in ${llama_prefix}; CPU flags: ${DRIFT_LLAMA_CPU_FLAGS}")
+
+# llama-common's chat templates, schemas and parsers, which ./dev setup builds beside it (cmake/llama-common). A llama.cpp from
+# elsewhere has none that could be linked: then chat templates are those llama.cpp recognises, and there are no schemas and no tools.
+if(NOT TARGET drift_llama_common AND EXISTS "${llama_prefix}/lib/libdrift-llama-common.a")
+  add_library(drift_llama_common STATIC IMPORTED)
+  set_target_properties(drift_llama_common PROPERTIES IMPORTED_LOCATION "${llama_prefix}/lib/libdrift-llama-common.a"
+    INTERFACE_INCLUDE_DIRECTORIES "${llama_prefix}/include/llama-common" INTERFACE_LINK_LIBRARIES llama)
+endif()

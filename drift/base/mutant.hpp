@@ -34,6 +34,8 @@ enum class Mutant {
   kMemoryQIsCounts,         // a copied token is the most frequent continuation, but its recorded q is all continuations by count
   kMemoryLearnsProposals,   // the suffix memory learns a block's proposals before they are judged
   kSkippedDraftTeaches,     // a copied position teaches the bank with the draft row of an earlier step
+  kConstraintKeepsPath,     // the state of a constraint after rejected proposals is not given up
+  kDraftUnconstrained,      // the draft's logits are not edited, only the target's
   kDraftKeepsRejected,      // the draft's KV keeps rejected proposals as if they had stood
 };
 

@@ -143,7 +143,8 @@ Status Stepper::Impl::propose_draft(Sequence& s, std::size_t row, int depth, tra
   const spec::SparseBias* bias = &kNoBias;
   float gain = 0.0f;
   Token raw = kNoToken;
-  const std::span<const float> wanted = edited(s, depth == 0 ? kPrefix : depth - 1, logits);
+  const std::span<const float> wanted =
+      is_mutant(Mutant::kDraftUnconstrained) ? logits : edited(s, depth == 0 ? kPrefix : depth - 1, logits);
 
   if (recalibrates(s.config_.mode)) {
     if (s.lookups_.size() <= d) {
