@@ -32,15 +32,15 @@ TEST(LlamaFlags, WhatMeansTheSameGetsOurName) {
 }
 
 TEST(LlamaFlags, WhatHasNoEffectIsTakenOutWithItsValues) {
-  EXPECT_EQ(good({"-fa", "on", "--mlock_", "--metrics", "-tb", "4", "-m", "x", "--jinja"}, 4),
+  EXPECT_EQ(good({"-fa", "on", "--mlock_", "--metrics", "-tb", "4", "-m", "x", "--reasoning-format", "none"}, 4),
             (Words{"--mlock_", "--model", "x"}));
   const auto translated = translate_llama_flags({"-fa", "on"});
   EXPECT_EQ(translated.value().warnings[0], "-fa has no effect: llama.cpp decides");
 }
 
 TEST(LlamaFlags, WhatWouldChangeAnswersIsRefusedWithTheAlternative) {
-  for (const Words& words :
-       {Words{"--grammar", "x"}, Words{"-hf", "a/b"}, Words{"--mirostat", "2"}, Words{"--embedding"}, Words{"--grammar=x"}}) {
+  for (const Words& words : {Words{"--chat-template-kwargs", "{}"}, Words{"-hf", "a/b"}, Words{"--mirostat", "2"},
+                             Words{"--embedding"}, Words{"--mirostat=2"}}) {
     const auto refused = translate_llama_flags(words);
     EXPECT_EQ(refused.status().code(), Code::kInvalid);
     EXPECT_NE(refused.status().message().find("cannot be used here: "), std::string::npos) << refused.status().message();

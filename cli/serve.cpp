@@ -25,6 +25,8 @@
 #include "cli/modes.hpp"
 #include "cli/options.hpp"
 #include "cli/serve_keys.hpp"
+#include "engines/llama/chat.hpp"
+#include "text/grammar.hpp"
 #include "text/printable.hpp"
 
 namespace drift::cli {
@@ -45,25 +47,73 @@ constexpr const char* kExamples =
     "variables before the file. -c is the size of all slots together when -np says how many, as in llama-server, else of each.\n"
     "SIGTERM or Ctrl-C lets requests finish (--shutdown-timeout) and saves the banks; a second one ends at once.";
 
-// The target's text as the server sees it.
+std::vector<engine::ToolMessage> messages_of(const std::vector<server::Message>& messages) {
+  std::vector<engine::ToolMessage> out;
+  for (const server::Message& message : messages) {
+    engine::ToolMessage& one =
+        out.emplace_back(engine::ToolMessage{message.role, message.content, {}, message.call_id, message.name});
+    for (const server::ToolCall& call : message.calls) one.calls.push_back({call.id, call.name, call.arguments});
+  }
+  return out;
+}
+
+class ServeToolReader final : public server::ToolReader {
+ public:
+  explicit ServeToolReader(std::shared_ptr<const engine::ToolReader> reader) : reader_(std::move(reader)) {}
+  Result<server::ToolAnswer> read(const std::string& text, bool complete) const override {
+    DRIFT_ASSIGN(const engine::ToolAnswer answer, reader_->read(text, complete));
+    server::ToolAnswer out{answer.content, {}};
+    for (const engine::ToolCall& call : answer.calls) out.calls.push_back({call.id, call.name, call.arguments});
+    return out;
+  }
+
+ private:
+  std::shared_ptr<const engine::ToolReader> reader_;
+};
+
+// The target's text as the server sees it. Without a template that is executed, chats have the format that llama.cpp recognises.
 class ServeText final : public server::TextModel {
  public:
-  ServeText(const engine::LlamaText& text, std::size_t vocab, bool special) : text_(text), vocab_(vocab), special_(special) {}
+  ServeText(const engine::LlamaText& text, std::shared_ptr<const engine::ChatTemplate> chat, std::size_t vocab, bool special)
+      : text_(text), chat_(std::move(chat)), vocab_(vocab), special_(special) {}
   Result<std::vector<Token>> tokenize(std::string_view text, bool add_special, bool parse_special) const override {
     return text_.tokenize(text, add_special, parse_special);
   }
   std::string piece(Token token) const override { return text_.piece(token, special_); }
   bool is_end(Token token) const override { return text_.is_end(token); }
-  bool has_chat_template() const override { return text_.has_chat_template(); }
+  bool has_chat_template() const override { return chat_ != nullptr || text_.has_chat_template(); }
   Result<std::string> chat(const std::vector<server::Message>& messages, bool add_assistant) const override {
+    if (chat_) return chat_->apply(messages_of(messages), add_assistant);
     std::vector<engine::ChatMessage> views;
-    for (const server::Message& message : messages) views.push_back({message.role, message.content});
+    for (const server::Message& message : messages) {
+      if (message.role == "tool" || !message.calls.empty())
+        return Status(Code::kUnsupported, "calls of tools need a chat template that is executed (--jinja)");
+      views.push_back({message.role, message.content});
+    }
     return text_.chat(views, add_assistant);
   }
+  Result<server::ToolPrompt> chat_with_tools(const std::vector<server::Message>& messages,
+                                             const server::ToolRequest& tools) const override {
+    if (!chat_) return Status(Code::kUnsupported, "tools need a chat template that is executed (--jinja)");
+    engine::ToolRequest request;
+    request.messages = messages_of(messages);
+    for (const server::Tool& tool : tools.tools) request.tools.push_back({tool.name, tool.description, tool.parameters});
+    request.choice = tools.choice == server::ToolChoice::kRequired ? engine::ToolChoice::kRequired
+                     : tools.choice == server::ToolChoice::kNone   ? engine::ToolChoice::kNone
+                                                                   : engine::ToolChoice::kAuto;
+    request.parallel = tools.parallel;
+    DRIFT_ASSIGN(engine::ToolPrompt prompt, chat_->apply_tools(request));
+    return server::ToolPrompt{std::move(prompt.prompt),   std::move(prompt.grammar),
+                              std::move(prompt.triggers), prompt.required,
+                              std::move(prompt.read),     std::move(prompt.stops),
+                              std::move(prompt.shown),    std::make_shared<const ServeToolReader>(std::move(prompt.reader))};
+  }
+  Result<std::string> schema_grammar(const std::string& schema) const override { return engine::schema_grammar(schema); }
   std::size_t vocab() const override { return vocab_; }
 
  private:
   const engine::LlamaText& text_;
+  const std::shared_ptr<const engine::ChatTemplate> chat_;
   std::size_t vocab_;
   bool special_;
 };
@@ -248,8 +298,21 @@ server::api::Defaults defaults_of(const ServeOptions& options, const Pair& pair,
   out.vocab = pair.target->describe().vocab;
   out.cache_prompt = options.cache_prompt;
   out.rules = options.rules;
+  out.shape = options.shape;
   if (options.seed >= 0) out.seed = static_cast<std::uint64_t>(options.seed);
   return out;
+}
+
+// The template chats are framed with, or null: then llama.cpp recognises one. One that was given must be usable; the model's own need not.
+Result<std::shared_ptr<const engine::ChatTemplate>> chat_template(const ServeOptions& options, const Pair& pair,
+                                                                  server::Log& log) {
+  const bool given = !options.chat_template.empty();
+  if (!options.jinja || (!given && !pair.text->has_chat_template())) return std::shared_ptr<const engine::ChatTemplate>();
+  auto made = engine::ChatTemplate::make(pair.target->model(), options.chat_template);
+  if (made.is_ok() || given) return made;
+  log.warning("the model's chat template is not executed, but one that looks like it is used",
+              {{"why", made.status().message()}});
+  return std::shared_ptr<const engine::ChatTemplate>();
 }
 
 // Whatever way serving is left: nothing decodes and nobody is answered any more when the service goes.
@@ -283,7 +346,8 @@ void look_at_keys(KeyFile& file, bool asked, server::HttpServer& http, server::B
 // Serves until a signal comes, or decoding breaks down. The order of the end: no new work, what is there finishes, banks are saved, connections close.
 Result<int> serve_until_signal(const ServeOptions& options, const Pair& pair, Mode mode, Keys keys, server::HttpServer& http,
                                server::ServerMetrics& metrics, server::Log& log) {
-  const ServeText text(*pair.text, pair.target->describe().vocab, options.special);
+  DRIFT_ASSIGN(std::shared_ptr<const engine::ChatTemplate> chat, chat_template(options, pair, log));
+  const ServeText text(*pair.text, std::move(chat), pair.target->describe().vocab, options.special);
   server::BanksConfig config = options.banks;
   config.suffix_tokens = options.settings.suffix_tokens;
   server::Banks banks(config, bank_source(options, pair), [&log](const server::BankId& id, const Status& why) {
@@ -340,9 +404,43 @@ Result<int> serve_until_signal(const ServeOptions& options, const Pair& pair, Mo
   return kExitOk;
 }
 
+// What files say of templates and of the form of answers, and whether it can be used.
+Status read_forms(ServeOptions& options) {
+  constexpr std::size_t kBytesMax = std::size_t{1} << 20;
+  const auto from_file = [](const std::string& file, std::string& out) -> Status {
+    if (file.empty()) return Status::ok();
+    DRIFT_ASSIGN(out, read_text_file(file, kBytesMax));
+    return Status::ok();
+  };
+  DRIFT_TRY(from_file(options.chat_template_file, options.chat_template));
+  DRIFT_TRY(from_file(options.grammar_file, options.grammar));
+  DRIFT_TRY(from_file(options.schema_file, options.schema));
+  if (!options.chat_template.empty() && !options.jinja)
+    return {Code::kInvalid,
+            "--chat-template and --chat-template-file need --jinja: templates are executed, or recognised by llama.cpp"};
+  if (!options.grammar.empty() && !options.schema.empty()) return {Code::kInvalid, "give --grammar or --json-schema, not both"};
+  if (!options.grammar.empty()) {
+    const auto parsed = text::Grammar::parse(options.grammar, [](std::string_view) { return std::optional(Token{0}); });
+    if (!parsed.is_ok()) return {Code::kInvalid, "--grammar: " + parsed.status().message()};
+    options.shape = {options.grammar, "", "grammar"};
+  }
+  if (options.schema.empty()) return Status::ok();
+  // Read as a request would be.
+  const std::string body = "{\"json_schema\": " + options.schema + "}";
+  DRIFT_ASSIGN(const server::api::Input input, server::api::parse_body(body));
+  std::optional<server::api::Problem> problem;
+  server::api::read_shape(server::api::Fields(input, problem), body, options.shape);
+  if (problem) return {Code::kInvalid, "--" + problem->message};
+  const auto gbnf = engine::schema_grammar(options.shape.schema);
+  if (!gbnf.is_ok()) return {Code::kInvalid, "--json-schema: " + gbnf.status().message()};
+  const auto parsed = text::Grammar::parse(gbnf.value());
+  return parsed.is_ok() ? Status::ok() : Status(Code::kInvalid, "--json-schema: " + parsed.status().message());
+}
+
 Result<int> serve(ServeOptions options) {
   Mode mode = Mode::kOff;
   DRIFT_TRY(check(options, mode));
+  DRIFT_TRY(read_forms(options));
   std::vector<std::string> given;
   for (const std::string& list : options.api_keys) {
     for (std::string& key : split_list(list)) given.push_back(std::move(key));
@@ -446,6 +544,18 @@ void add_server_options(CLI::App& command, ServeOptions& o) {
       ->group(kServing);
   command.add_flag("--slots,!--no-slots", o.http.show_slots, "answer /slots [on]")->group(kServing);
   command.add_flag("--special", o.special, "show control tokens in answers")->group(kServing);
+  const char* kForms = "Chat templates, and the form of answers";
+  command
+      .add_flag("--jinja,!--no-jinja", o.jinja,
+                "execute the model's chat template, instead of one llama.cpp knows that looks alike [on]")
+      ->group(kForms);
+  add_text(command, "--chat-template", "JINJA", "another chat template than the model's own, or chatml", o.chat_template)
+      ->group(kForms);
+  add_text(command, "--chat-template-file", "FILE", "... from a file", o.chat_template_file)->group(kForms);
+  add_text(command, "--grammar", "GBNF", "a grammar for answers whose request has none", o.grammar)->group(kForms);
+  add_text(command, "--grammar-file", "FILE", "... from a file", o.grammar_file)->group(kForms);
+  add_text(command, "-j,--json-schema", "SCHEMA", "a JSON schema for answers whose request has none", o.schema)->group(kForms);
+  add_text(command, "--json-schema-file", "FILE", "(-jf) ... from a file", o.schema_file)->group(kForms);
   add_text(command, "--metrics-compat", "LIST", "names of other servers in /metrics as well: vllm, llamacpp", o.metrics_compat)
       ->group(kServing);
   add_text(command, "--log-format", "FORMAT", "text or json [text]", o.log_format)->group(kServing);

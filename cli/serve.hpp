@@ -12,6 +12,7 @@
 #include "cli/pair.hpp"
 #include "cli/settings.hpp"
 #include "drift/spec/distribution.hpp"
+#include "server/api/shape.hpp"
 #include "server/http/http_server.hpp"
 #include "server/schedule/banks.hpp"
 #include "server/schedule/logit_rules.hpp"
@@ -30,6 +31,10 @@ struct ServeOptions {
   std::int64_t seed = -1;  // -1: a random one per request
   server::LogitRules rules;
   bool special = false;
+  bool jinja = true;
+  std::string chat_template, chat_template_file;  // empty: the model's own
+  std::string grammar, grammar_file, schema, schema_file;
+  server::api::Shape shape;  // of these, once they are read
   std::string alias;
   std::vector<std::string> api_keys;  // each may be a list, separated by commas
   std::string api_key_file;

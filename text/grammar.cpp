@@ -44,7 +44,8 @@ class GrammarReader {
     return false;
   }
   bool fail_here(const std::string& why) {
-    const std::size_t line = 1 + static_cast<std::size_t>(std::count(text_.begin(), text_.begin() + static_cast<long>(at_), '\n'));
+    const std::size_t line =
+        1 + static_cast<std::size_t>(std::count(text_.begin(), text_.begin() + static_cast<long>(at_), '\n'));
     return fail("line " + std::to_string(line) + ": " + why + " at '" + std::string(text_.substr(at_, 20)) + "'");
   }
 
@@ -102,16 +103,17 @@ class GrammarReader {
   }
   bool add(Sequence& to, Element element) {
     if (++elements_ > kGrammarElementsMax) {
-      return fail("it is too large: with its repetitions written out it has more than " + std::to_string(kGrammarElementsMax) +
-                      " parts",
-                  Code::kLimit);
+      return fail(
+          "it is too large: with its repetitions written out it has more than " + std::to_string(kGrammarElementsMax) + " parts",
+          Code::kLimit);
     }
     to.push_back(element);
     return true;
   }
 
   bool read_alternatives(std::uint32_t rule, std::size_t depth) {
-    if (depth > kGrammarDepthMax) return fail("brackets are nested deeper than " + std::to_string(kGrammarDepthMax), Code::kLimit);
+    if (depth > kGrammarDepthMax)
+      return fail("brackets are nested deeper than " + std::to_string(kGrammarDepthMax), Code::kLimit);
     std::vector<Sequence> alternatives;
     while (true) {
       ++elements_;  // its end

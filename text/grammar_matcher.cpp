@@ -22,12 +22,13 @@ std::uint64_t mix(std::uint64_t hash, std::uint64_t value) {
 
 }  // namespace
 
-GrammarMatcher::GrammarMatcher(std::shared_ptr<const Grammar> grammar, std::shared_ptr<const Pieces> pieces)
-    : grammar_(std::move(grammar)), pieces_(std::move(pieces)) {
+GrammarMatcher::GrammarMatcher(std::shared_ptr<const Grammar> grammar, std::shared_ptr<const Pieces> pieces, GrammarExtras extras)
+    : grammar_(std::move(grammar)), pieces_(std::move(pieces)), extras_(std::move(extras)) {
   clear();
   std::vector<std::uint32_t> open;
   for (const std::uint32_t first : grammar_->alternatives(grammar_->root())) open.push_back(push(first, 0));
-  start_ = read_from(std::move(open));
+  begin_ = read_from(std::move(open));
+  if (!extras_.read.empty()) begin_ = after_bytes(begin_, extras_.read);
 }
 
 void GrammarMatcher::clear() {
@@ -106,7 +107,8 @@ spec::Constraint::State GrammarMatcher::read_from(std::vector<std::uint32_t> ope
       continue;
     }
     const std::uint32_t rest = push(top.element + 1, top.below);
-    for (const std::uint32_t first : grammar_->alternatives(grammar_->element(top.element).value)) open.push_back(push(first, rest));
+    for (const std::uint32_t first : grammar_->alternatives(grammar_->element(top.element).value))
+      open.push_back(push(first, rest));
   }
   return add_set(std::move(out));
 }
@@ -141,7 +143,8 @@ spec::Constraint::State GrammarMatcher::after_bytes(State state, std::string_vie
 spec::Constraint::State GrammarMatcher::after(State state, Token token) {
   work_ = 0;
   if (state == kDead || !failure_.empty()) return kDead;
-  const State by_bytes = after_bytes(state, pieces_->of(token));
+  if (is_waiting(state)) return after_waiting(ends_[state & ~kWaiting]->end, bytes_of(token));
+  const State by_bytes = after_bytes(state, bytes_of(token));
   if (!grammar_->has_tokens()) return by_bytes;
   std::vector<std::uint32_t> open = sets_[by_bytes].stacks;
   for (const std::uint32_t number : sets_[state].stacks) {
@@ -149,10 +152,74 @@ spec::Constraint::State GrammarMatcher::after(State state, Token token) {
     const Stack top = stacks_[number];
     const Grammar::Element e = grammar_->element(top.element);
     const bool same = e.value == static_cast<std::uint32_t>(token);
-    if ((e.kind == Kind::kToken && same) || (e.kind == Kind::kNotToken && !same)) open.push_back(push(top.element + 1, top.below));
+    if ((e.kind == Kind::kToken && same) || (e.kind == Kind::kNotToken && !same))
+      open.push_back(push(top.element + 1, top.below));
   }
   return read_from(std::move(open));
 }
+
+std::string_view GrammarMatcher::bytes_of(Token token) const {
+  for (const auto& [shown, bytes] : extras_.shown) {
+    if (shown == token) return bytes;
+  }
+  return pieces_->of(token);
+}
+
+// ---- before a trigger ----
+
+GrammarMatcher::Waiting& GrammarMatcher::waiting(const std::string& end) {
+  const auto [at, is_new] = waiting_.try_emplace(end);
+  if (is_new) at->second = {kWaiting | static_cast<State>(ends_.size()), end, nullptr};
+  if (is_new) ends_.push_back(&at->second);
+  return at->second;
+}
+
+// The first trigger in the text begins the grammar; without one, what is left is the longest end that may still become one.
+spec::Constraint::State GrammarMatcher::after_waiting(const std::string& end, std::string_view bytes) {
+  std::string text = end;
+  text += bytes;
+  if (extras_.required) {
+    for (const std::string& trigger : extras_.triggers) {
+      if (text.starts_with(trigger)) return after_bytes(begin_, text);
+      if (trigger.starts_with(text) && !bytes.empty()) return waiting(text).state;
+    }
+    return kDead;
+  }
+  std::size_t first = std::string::npos, left = 0;
+  for (const std::string& trigger : extras_.triggers) {
+    first = std::min(first, text.find(trigger));
+    for (std::size_t n = std::min(trigger.size() - 1, text.size()); n > left; --n) {
+      if (text.compare(text.size() - n, n, trigger, 0, n) == 0) left = n;
+    }
+  }
+  if (first != std::string::npos) return after_bytes(begin_, std::string_view(text).substr(first));
+  return waiting(text.substr(text.size() - left)).state;
+}
+
+// All, but tokens that hold a trigger and go on from it as the grammar does not; where one is required, only what leads there.
+const GrammarMatcher::Bits& GrammarMatcher::allowed_waiting(State state) {
+  Waiting& at = *ends_[state & ~kWaiting];
+  if (at.allowed) return *at.allowed;
+  work_ = 0;
+  auto bits = std::make_unique<Bits>(pieces_->vocab() / 64 + 1, extras_.required ? 0 : ~std::uint64_t{0});
+  bool any = !extras_.required;
+  const auto try_one = [&](Token token, std::string_view bytes) {
+    const bool may_come = after_waiting(at.end, bytes) != kDead;
+    const std::uint64_t bit = std::uint64_t{1} << (token % 64);
+    std::uint64_t& word = (*bits)[static_cast<std::size_t>(token) / 64];
+    word = may_come ? word | bit : word & ~bit;
+    any = any || may_come;
+  };
+  for (std::size_t i = 0; i < pieces_->size(); ++i) try_one(pieces_->token(i), pieces_->bytes(i));
+  for (const auto& [token, bytes] : extras_.shown) try_one(token, bytes);
+  for (const Token end : pieces_->ends()) {
+    if (!any) (*bits)[static_cast<std::size_t>(end) / 64] |= std::uint64_t{1} << (end % 64);
+  }
+  at.allowed = std::move(bits);
+  return *at.allowed;
+}
+
+// ---- masks ----
 
 // Sets the bit of every token whose bytes can be read. Tokens come sorted: the states along what two have in common are kept.
 void GrammarMatcher::try_pieces(State state, Bits& out) {
@@ -176,6 +243,7 @@ void GrammarMatcher::try_pieces(State state, Bits& out) {
 }
 
 const GrammarMatcher::Bits& GrammarMatcher::allowed(State state) {
+  if (is_waiting(state)) return allowed_waiting(state);
   if (sets_[state].allowed) return *sets_[state].allowed;
   const std::size_t words = pieces_->vocab() / 64 + 1;
   if ((masks_ + 1) * words * sizeof(std::uint64_t) > kMaskBytesMax) {
@@ -191,6 +259,7 @@ const GrammarMatcher::Bits& GrammarMatcher::allowed(State state) {
   };
   if (state != kDead && failure_.empty()) {
     try_pieces(state, *bits);
+    for (const auto& [token, bytes] : extras_.shown) set(token, after_bytes(state, bytes) != kDead);
     for (const std::uint32_t number : sets_[state].stacks) {
       if (number == 0) continue;
       const Grammar::Element e = grammar_->element(stacks_[number].element);
@@ -222,7 +291,7 @@ void GrammarMatcher::mask(State state, std::span<float> logits) {
 
 // What grew large is made anew from where the text stands.
 spec::Constraint::State GrammarMatcher::settle(State state) {
-  if (!is_large(4)) return state;
+  if (is_waiting(state) || !is_large(4)) return state;
   // Whatever lies below a stack was made before it.
   std::vector<std::uint32_t> needed = sets_[state].stacks;
   std::vector<bool> has(stacks_.size());
@@ -239,7 +308,7 @@ spec::Constraint::State GrammarMatcher::settle(State state) {
     if (has[i]) now[i] = add_stack({before[i].element, before[i].node, now[before[i].below]});
   }
   for (std::uint32_t& top : tops) top = now[top];
-  start_ = kDead;  // nobody asks for it again
+  begin_ = kDead;  // nobody asks for it again
   return add_set(std::move(tops));
 }
 

@@ -123,7 +123,8 @@ TEST(Grammar, EveryByteSequenceOfACharacterSetAndNoOther) {
         EXPECT_EQ(matches(read, encoded(c)), in) << one.set << " U+" << std::hex << c;
       }
     }
-    for (const char* bad : {"\x80", "\xC0\x80", "\xC1\xBF", "\xE0\x80\x80", "\xED\xA0\x80", "\xF4\x90\x80\x80", "\xFF", "\xE2\x82"})
+    for (const char* bad :
+         {"\x80", "\xC0\x80", "\xC1\xBF", "\xE0\x80\x80", "\xED\xA0\x80", "\xF4\x90\x80\x80", "\xFF", "\xE2\x82"})
       EXPECT_FALSE(matches(read, bad)) << one.set;
   }
 }
@@ -151,6 +152,57 @@ TEST(Grammar, TokensOfSeveralBytesAndByName) {
   state = matcher.after(state, 'b');
   EXPECT_TRUE(matcher.allows(state, kEnd));
   EXPECT_FALSE(matcher.allows(state, 'b'));
+}
+
+TEST(Grammar, WaitsForItsTrigger) {
+  // The word may come in pieces; a token that holds it and goes on wrongly may not come.
+  std::vector<std::string> bytes{"a", "<", "<t", "t>", ">1", ">2", "1", "x<t>", "", ""};
+  const auto pieces = std::make_shared<const Pieces>(bytes, std::vector<Token>{8});
+  const auto read = grammar("root ::= \"<t>\" \"1\"+");
+  for (const std::vector<Token>& way : {std::vector<Token>{0, 1, 3, 6}, {1, 2, 4}, {7, 6}, {9, 6}, {0, 1, 1, 3, 6, 6}}) {
+    GrammarMatcher matcher(read, pieces, {{"<t>", "[never]"}, false, "", {{9, "<t>"}}});
+    auto state = matcher.start();
+    for (const Token token : way) {
+      EXPECT_TRUE(matcher.allows(state, token)) << token;
+      state = matcher.settle(matcher.after(state, token));
+    }
+    EXPECT_TRUE(matcher.allows(state, 6));
+    EXPECT_TRUE(matcher.allows(state, 8));
+    EXPECT_FALSE(matcher.allows(state, 0)) << "it holds now";
+  }
+  GrammarMatcher matcher(read, pieces, {{"<t>"}, false, "", {}});
+  auto state = matcher.after(matcher.start(), 2);
+  EXPECT_TRUE(matcher.allows(state, 4));
+  EXPECT_FALSE(matcher.allows(state, 5)) << "a trigger, and then what the grammar does not have";
+  EXPECT_TRUE(matcher.allows(matcher.start(), 5)) << "no trigger";
+  EXPECT_TRUE(matcher.allows(state, 8)) << "the end";
+  EXPECT_TRUE(matcher.allows(matcher.after(state, 0), 5));
+}
+
+TEST(Grammar, OrBeginsWithItsTrigger) {
+  std::vector<std::string> bytes{"a", "<", "<t", "t>", ">1", ">2", "1", "<t>1", ""};
+  GrammarMatcher matcher(grammar("root ::= (\"<t>\" \"1\"+)*"), std::make_shared<const Pieces>(bytes, std::vector<Token>{8}),
+                         {{"<t>"}, true, "", {}});
+  const auto allowed = [&](spec::Constraint::State state) {
+    std::vector<Token> out;
+    for (Token token = 0; token < 9; ++token) {
+      if (matcher.allows(state, token)) out.push_back(token);
+    }
+    return out;
+  };
+  EXPECT_EQ(allowed(matcher.start()), (std::vector<Token>{1, 2, 7})) << "and not the end, though the grammar has the empty text";
+  const auto half = matcher.after(matcher.start(), 2);
+  EXPECT_EQ(allowed(half), (std::vector<Token>{4}));
+  EXPECT_EQ(allowed(matcher.after(half, 4)), (std::vector<Token>{1, 2, 6, 7, 8}));
+}
+
+TEST(Grammar, GoesOnFromWhatWasRead) {
+  GrammarMatcher matcher(grammar("root ::= \"go: \" [ab]"), bytes_as_tokens(), {{}, false, "go: ", {}});
+  EXPECT_TRUE(matcher.allows(matcher.start(), 'a'));
+  EXPECT_FALSE(matcher.allows(matcher.start(), 'g'));
+  GrammarMatcher other(grammar("root ::= \"go: \" [ab]"), bytes_as_tokens(), {{}, false, "no", {}});
+  EXPECT_TRUE(other.allows(other.start(), kEnd)) << "it does not begin like this";
+  EXPECT_FALSE(other.allows(other.start(), 'a'));
 }
 
 TEST(Grammar, SomethingMayAlwaysCome) {
@@ -181,7 +233,8 @@ TEST(Grammar, RefusesWhatIsWrongWithWords) {
   EXPECT_NE(refusal("root ::= \"\xFF\"").find("UTF-8"), std::string::npos);
   EXPECT_NE(refusal(std::string_view("root ::= \"\0\"", 12)).find("NUL"), std::string::npos);
   EXPECT_NE(refusal("root ::= root \"a\" | \"b\"").find("left recursion"), std::string::npos);
-  EXPECT_NE(refusal("root ::= a \"x\"\na ::= b? c\nb ::= \"b\"\nc ::= a \"c\" | \"d\"").find("left recursion"), std::string::npos);
+  EXPECT_NE(refusal("root ::= a \"x\"\na ::= b? c\nb ::= \"b\"\nc ::= a \"c\" | \"d\"").find("left recursion"),
+            std::string::npos);
   EXPECT_NE(refusal("root ::= root").find("matches no text"), std::string::npos);
   EXPECT_NE(refusal("root ::= \"a\" root").find("matches no text"), std::string::npos);
   EXPECT_NE(refusal("root ::= []").find("matches no text"), std::string::npos);
@@ -207,7 +260,8 @@ TEST(Grammar, HostileOnesAreBounded) {
   EXPECT_NE(refusal("root ::= \"a\"{99999999999999999999}").find("times"), std::string::npos);
   EXPECT_EQ(refusal("root ::= ((((\"a\"{1000}){1000}){1000}){1000}){1000}"), "") << "written out once each";
   EXPECT_NE(refusal("root ::= " + repeated("[a]{60000} ", 10)).find("too large"), std::string::npos);
-  EXPECT_NE(refusal("root ::= \"" + repeated("a", 200'000) + "\"{60000,65000} [b]{0,65000}").find("too large"), std::string::npos);
+  EXPECT_NE(refusal("root ::= \"" + repeated("a", 200'000) + "\"{60000,65000} [b]{0,65000}").find("too large"),
+            std::string::npos);
   EXPECT_NE(refusal(repeated("x", 2'000'000)).find("bytes"), std::string::npos);
   // The chains that make a search for left recursion double with every rule.
   std::string chain = "root ::= a0 \"x\"\n";

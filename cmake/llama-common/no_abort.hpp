@@ -6,8 +6,8 @@
 #include <stdexcept>
 
 #undef GGML_ASSERT
-#define GGML_ASSERT(x) \
-  do { \
+#define GGML_ASSERT(x)                                                      \
+  do {                                                                      \
     if (!(x)) throw std::logic_error("llama-common: " #x " does not hold"); \
   } while (false)
 #undef GGML_ABORT

@@ -41,7 +41,7 @@ class ConstraintEdit final : public LogitEdit {
 
  private:
   Constraint& constraint_;
-  std::size_t read_;                      // tokens of the decided text that `decided_` is after
+  std::size_t read_;  // tokens of the decided text that `decided_` is after
   Constraint::State decided_;
   std::vector<Token> path_;               // of the last call,
   std::vector<Constraint::State> after_;  // and the state after each token of it

@@ -101,6 +101,13 @@ Json legacy_json(const std::vector<TokenInfo>& tokens, std::size_t& offset) {
 
 const char* finish_reason(Finish finish) { return finish == Finish::kEnd || finish == Finish::kStop ? "stop" : "length"; }
 
+Json calls_json(const std::vector<ToolCall>& calls) {
+  Json out = Json::array();
+  for (const ToolCall& call : calls)
+    out.push_back({{"id", call.id}, {"type", "function"}, {"function", {{"name", call.name}, {"arguments", call.arguments}}}});
+  return out;
+}
+
 Json timings_json(const Ended& ended) {
   const std::uint64_t prompt = ended.prompt_tokens - ended.cached_tokens, predicted = ended.tokens;
   Json out = {{"cache_n", ended.cached_tokens},
@@ -184,17 +191,40 @@ void AnswerBody::put_figures(Json& out) const {
   out["metrics"] = metrics_json(*choices_[0].ended);
 }
 
+// An answer as text and calls. One that cannot be read as its template wants is all text.
+ToolAnswer AnswerBody::read(std::size_t index, bool complete) const {
+  const Choice& choice = choices_[index];
+  const bool whole = complete && (choice.ended->finish == Finish::kEnd || choice.ended->finish == Finish::kStop);
+  ToolAnswer out{choice.text, {}};
+  if (request_.reader) {
+    auto read = request_.reader->read(choice.text, whole);
+    if (!read.is_ok()) return out;
+    out = std::move(read).value();
+  }
+  // Templates that have ids of their own are few, and clients want one that is nobody else's.
+  for (std::size_t i = 0; i < out.calls.size(); ++i) {
+    if (out.calls[i].id.empty())
+      out.calls[i].id = "call_" + head_.id.substr(head_.id.find('-') + 1) + "_" + std::to_string(index) + "_" + std::to_string(i);
+  }
+  return out;
+}
+
 Json AnswerBody::choice_json(std::size_t index) const {
   const Choice& choice = choices_[index];
   Json out = {{"index", index}};
+  bool calls = false;
   if (request_.route == Route::kChat) {
-    out["message"] = {{"role", "assistant"}, {"content", choice.text}};
+    const ToolAnswer read = this->read(index, true);
+    calls = !read.calls.empty();
+    out["message"] = {{"role", "assistant"}, {"content", calls && read.content.empty() ? Json(nullptr) : Json(read.content)}};
+    if (calls) out["message"]["tool_calls"] = calls_json(read.calls);
   } else {
     out["text"] = choice.text;
   }
   std::size_t offset = 0;
   out["logprobs"] = logprobs_json(choice.tokens, offset);
-  out["finish_reason"] = finish_reason(choice.ended->finish);
+  const char* reason = finish_reason(choice.ended->finish);
+  out["finish_reason"] = calls && reason == std::string_view("stop") ? "tool_calls" : reason;
   if (request_.origins) out["drift"] = origins_json(choice.tokens);
   return out;
 }
@@ -266,7 +296,12 @@ Json AnswerBody::json() const {
 // ---- streams ----
 
 AnswerStream::AnswerStream(const GenerateRequest& request, Head head, std::size_t choices)
-    : request_(request), body_(request, std::move(head), choices), sent_tokens_(choices), offsets_(choices) {}
+    : request_(request),
+      body_(request, std::move(head), choices),
+      told_(choices),
+      told_bytes_(choices),
+      sent_tokens_(choices),
+      offsets_(choices) {}
 
 Json AnswerStream::chunk(Json choices) const {
   const Head& head = body_.head_;
@@ -319,6 +354,19 @@ std::string AnswerStream::delta_chunk(std::size_t index, const Delta& delta) {
     return sse(out);
   }
   Json logprobs = body_.logprobs_json(delta.tokens, offsets_[index]);
+  if (request_.reader) {
+    std::string& text = body_.choices_[index].text;
+    text += delta.text;
+    std::string out;
+    if (!logprobs.is_null() || request_.origins) {  // they stand by themselves: text and calls are told when they can be read
+      Json empty = choice_chunk(index, Json::object(), std::move(logprobs), nullptr);
+      if (request_.origins) empty["choices"][0]["drift"] = origins_json(delta.tokens);
+      out = sse(empty);
+    }
+    // The text is read from its beginning: of a long one not at every step.
+    if (text.size() - told_bytes_[index] >= text.size() / 32) out += told(index, /*complete=*/false);
+    return out;
+  }
   if (delta.text.empty() && logprobs.is_null() && !request_.origins) return {};  // tokens without text say nothing here
   Json out = choice_chunk(index, request_.route == Route::kChat ? Json{{"content", delta.text}} : Json(delta.text),
                           std::move(logprobs), nullptr);
@@ -326,13 +374,53 @@ std::string AnswerStream::delta_chunk(std::size_t index, const Delta& delta) {
   return sse(out);
 }
 
+// What text and calls have become since they were last told. Both only ever grow: what changes in between waits until it does.
+std::string AnswerStream::told(std::size_t index, bool complete) {
+  ToolAnswer now = body_.read(index, complete);
+  ToolAnswer& before = told_[index];
+  std::string out;
+  const auto grown = [](const std::string& from, const std::string& to) {
+    return to.size() > from.size() && to.compare(0, from.size(), from) == 0 ? to.substr(from.size()) : std::string();
+  };
+  if (const std::string more = grown(before.content, now.content); !more.empty()) {
+    out += sse(choice_chunk(index, {{"content", more}}, nullptr, nullptr));
+    before.content = now.content;
+  }
+  for (std::size_t i = 0; i < now.calls.size(); ++i) {
+    // A name is told when it is whole: when its arguments have begun, or another call has.
+    const ToolCall& call = now.calls[i];
+    if (i == before.calls.size()) {
+      if (call.name.empty() || (call.arguments.empty() && !complete && i + 1 == now.calls.size())) break;
+      before.calls.push_back({call.id, call.name, ""});
+      out += sse(choice_chunk(index,
+                              {{"tool_calls", Json::array({{{"index", i},
+                                                            {"id", call.id},
+                                                            {"type", "function"},
+                                                            {"function", {{"name", call.name}, {"arguments", ""}}}}})}},
+                              nullptr, nullptr));
+    }
+    if (const std::string more = grown(before.calls[i].arguments, call.arguments); !more.empty()) {
+      before.calls[i].arguments = call.arguments;
+      out += sse(choice_chunk(index, {{"tool_calls", Json::array({{{"index", i}, {"function", {{"arguments", more}}}}})}},
+                              nullptr, nullptr));
+    }
+  }
+  told_bytes_[index] = body_.choices_[index].text.size();
+  return out;
+}
+
 std::string AnswerStream::end_chunk(std::size_t index) {
   const Ended& ended = *body_.choices_[index].ended;
   if (request_.route == Route::kLlama) return sse(body_.llama_json(index, "", {}));
-  Json last =
-      choice_chunk(index, request_.route == Route::kChat ? Json::object() : Json(""), nullptr, finish_reason(ended.finish));
+  std::string out;
+  std::string reason = finish_reason(ended.finish);
+  if (request_.reader) {
+    out = told(index, /*complete=*/true);
+    if (!told_[index].calls.empty() && reason == "stop") reason = "tool_calls";
+  }
+  Json last = choice_chunk(index, request_.route == Route::kChat ? Json::object() : Json(""), nullptr, reason);
   if (!request_.include_usage) body_.put_figures(last);
-  return sse(last);
+  return out + sse(last);
 }
 
 std::string AnswerStream::end() const {

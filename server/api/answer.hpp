@@ -29,6 +29,8 @@ Json timings_json(const Ended& ended);
 // The root's "metrics" object; its speculative_decoding is null where nothing was drafted.
 Json metrics_json(const Ended& ended);
 const char* finish_reason(Finish finish);
+// A message's tool_calls, of whole calls.
+Json calls_json(const std::vector<ToolCall>& calls);
 
 std::string sse(const Json& json);
 std::string sse_error(const Problem& problem);
@@ -48,6 +50,7 @@ class AnswerBody {
     std::vector<TokenInfo> tokens;
     std::optional<Ended> ended;
   };
+  ToolAnswer read(std::size_t index, bool complete) const;
   Json choice_json(std::size_t index) const;
   Json logprobs_json(const std::vector<TokenInfo>& tokens, std::size_t& offset) const;
   Json llama_json(std::size_t index, const std::string& content, const std::vector<TokenInfo>& tokens) const;
@@ -73,10 +76,13 @@ class AnswerStream {
   Json chunk(Json choices) const;
   Json choice_chunk(std::size_t index, Json content, Json logprobs, Json finish) const;
   std::string delta_chunk(std::size_t index, const Delta& delta);
+  std::string told(std::size_t index, bool complete);
   std::string end_chunk(std::size_t index);
 
   const GenerateRequest& request_;
-  AnswerBody body_;  // figures and counts; texts are not kept
+  AnswerBody body_;                      // figures and counts; texts are kept where they may hold calls
+  std::vector<ToolAnswer> told_;         // of an answer that may call tools: what was sent
+  std::vector<std::size_t> told_bytes_;  // the length of its text then
   std::vector<std::size_t> sent_tokens_;
   std::vector<std::size_t> offsets_;  // of the next token in the text, per choice
 };

@@ -124,11 +124,10 @@ void read_message_list(const Fields& fields, std::optional<Problem>& problem, st
     if (message.find("role") == nullptr) return message.refuse("role", "is missing");
     message.text("role", kRoleBytesMax, one.role);
     read_content(message, one.content);
-    const Input* calls = message.find("tool_calls");
-    if (calls != nullptr && !(calls->is_array() && calls->empty()))
-      return message.refuse("tool_calls", "cannot be used: this server knows no tools");
-    if (one.role == "tool" || one.role == "function")
-      return message.refuse("role", fmt::format("is '{}': this server knows no tools", one.role));
+    if (one.role == "assistant") read_calls(message, one.calls);
+    if (one.role == "tool") message.text("tool_call_id", kToolNameBytesMax * 4, one.call_id);
+    message.text("name", kToolNameBytesMax, one.name);
+    if (one.role == "function") return message.refuse("role", "is 'function'; an answer of a tool has the role 'tool'");
     if (one.role == "developer") one.role = "system";  // OpenAI's newer word for it; templates know the older one
     if (!message.ok()) return;
     out.push_back(std::move(one));
@@ -149,14 +148,11 @@ void refuse_what_is_not_there(const Fields& fields, Route route) {
     const char* why;
   };
   static constexpr Missing kMissing[] = {
-      {"tools", "cannot be used: this server knows no tools"},
-      {"functions", "cannot be used: this server knows no tools"},
-      {"grammar", "cannot be used: this server has no grammars"},
-      {"json_schema", "cannot be used: this server has no grammars"},
-      {"guided_json", "cannot be used: this server has no grammars"},
-      {"guided_regex", "cannot be used: this server has no grammars"},
-      {"guided_grammar", "cannot be used: this server has no grammars"},
-      {"structured_outputs", "cannot be used: this server has no grammars"},
+      {"functions", "cannot be used: send tools"},
+      {"guided_json", "cannot be used: send response_format"},
+      {"guided_regex", "cannot be used: send a grammar (GBNF)"},
+      {"guided_grammar", "cannot be used: send a grammar (GBNF)"},
+      {"structured_outputs", "cannot be used: send response_format or a grammar (GBNF)"},
       {"echo", "cannot be used: this server returns generated tokens only"},
       {"prompt_logprobs", "cannot be used: this server gives no logprobs of the prompt"},
       {"suffix", "cannot be used: this server cannot fill in the middle"},
@@ -173,13 +169,6 @@ void refuse_what_is_not_there(const Fields& fields, Route route) {
   for (const Missing& missing : kMissing) {
     const Input* value = fields.find(missing.field);
     if (value != nullptr && !asks_for_nothing(*value)) return fields.refuse(missing.field, missing.why);
-  }
-  if (const Input* format = fields.find("response_format")) {
-    if (!format->is_object() || !format->contains("type") || !(*format)["type"].is_string())
-      return fields.refuse("response_format", "must be an object with a type, such as {\"type\": \"text\"}");
-    if ((*format)["type"] != "text")
-      return fields.refuse("response_format.type", fmt::format("is '{}'; this server gives text only",
-                                                               (*format)["type"].get<std::string>().substr(0, 40)));
   }
   if (route == Route::kChat && fields.find("modalities") != nullptr && *fields.find("modalities") != Input::array({"text"}))
     return fields.refuse("modalities", "must be [\"text\"]: this server gives text only");
@@ -370,7 +359,8 @@ void read_common(const Fields& fields, const Defaults& defaults, GenerateRequest
 
 }  // namespace
 
-std::variant<GenerateRequest, Problem> read_generate(Route route, const Input& body, const Defaults& defaults) {
+std::variant<GenerateRequest, Problem> read_generate(Route route, const Input& body, const Defaults& defaults,
+                                                     std::string_view text) {
   std::optional<Problem> problem;
   const Fields fields(body, problem);
   GenerateRequest out;
@@ -381,6 +371,16 @@ std::variant<GenerateRequest, Problem> read_generate(Route route, const Input& b
   } else {
     read_prompts(fields, defaults.vocab, out.prompts);
   }
+  read_shape(fields, text, out.shape);
+  if (route == Route::kChat) {
+    read_tools(fields, text, out.tools);
+  } else if (fields.find("tools") != nullptr && !asks_for_nothing(*fields.find("tools"))) {
+    fields.refuse("tools", "cannot be used: tools belong to /v1/chat/completions");
+  }
+  const bool calls = !out.tools.tools.empty() && out.tools.choice != ToolChoice::kNone;
+  if (calls && !out.shape.empty())
+    fields.refuse(out.shape.field, "cannot be used together with tools, unless tool_choice is none");
+  if (!calls && out.shape.empty()) out.shape = defaults.shape;
   refuse_what_is_not_there(fields, route);
   const std::size_t prompts = route == Route::kChat ? 1 : out.prompts.size();
   if (prompts * static_cast<std::size_t>(out.n) > static_cast<std::size_t>(kChoicesMax)) {

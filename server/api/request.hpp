@@ -1,15 +1,17 @@
 // request.hpp - the bodies that clients send, read into plain structs: OpenAI's, vLLM's and llama-server's field names.
 //
 // Unknown fields are ignored; a wrong type or a value out of bounds is refused with the field's name; what this server cannot do
-// (tools, schemas, images, echo) is refused by name rather than ignored, for the answer would not be what was asked for.
+// (images, echo, other samplers) is refused by name rather than ignored, for the answer would not be what was asked for.
 // Threads: pure. Limits: the constants below, Defaults.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -19,6 +21,7 @@
 #include "drift/spec/distribution.hpp"
 #include "server/api/json.hpp"
 #include "server/api/problem.hpp"
+#include "server/api/shape.hpp"
 #include "server/schedule/logit_rules.hpp"
 #include "server/text_model.hpp"
 
@@ -49,6 +52,7 @@ struct Defaults {
   std::size_t vocab = 0;
   bool cache_prompt = true;
   LogitRules rules;
+  Shape shape;                        // of answers whose request says nothing of it
   std::optional<std::uint64_t> seed;  // none: a random one for each request
   bool is_served(const std::string& name) const {
     return name == model || std::find(aliases.begin(), aliases.end(), name) != aliases.end();
@@ -71,6 +75,9 @@ struct GenerateRequest {
   std::int64_t max_tokens = -1;
   std::vector<std::string> stops;
   LogitRules rules;
+  Shape shape;
+  ToolRequest tools;                                     // kChat
+  std::shared_ptr<const ToolReader> reader;              // of its answers, where they may call tools; set when it is made ready
   std::vector<std::pair<std::string, float>> text_bias;  // for every token of a text; a float of kBanned: never
   int logprobs = -1;                                     // so many best of each token; -1: none
   bool cache_prompt = true, return_tokens = false;
@@ -81,8 +88,10 @@ struct GenerateRequest {
   bool origins = false;    // the answer says of each token where it came from
 };
 
-// Requires: `body` is an object.
-std::variant<GenerateRequest, Problem> read_generate(Route route, const Input& body, const Defaults& defaults);
+// Requires: `body` is an object. `text` is what it was read from: schemas keep the order their properties are written in. Empty: that of
+// their names.
+std::variant<GenerateRequest, Problem> read_generate(Route route, const Input& body, const Defaults& defaults,
+                                                     std::string_view text = {});
 
 // Texts of another kind: /tokenize takes {"content"} (llama-server), {"prompt"} or {"messages"} (vLLM).
 struct TokenizeRequest {

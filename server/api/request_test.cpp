@@ -178,8 +178,12 @@ TEST(Request, MessagesOfEveryKind) {
            {R"([{"role": "user", "content": ["x"]}])", "messages[0].content[0]"},
            {R"([{"role": "user", "content": [{"type": "image_url"}]}])", "messages[0].content[0].type"},
            {R"([{"role": "user", "content": [{"type": "text"}]}])", "messages[0].content[0].text"},
-           {R"([{"role": "user", "content": "x"}, {"role": "tool", "content": "x"}])", "messages[1].role"},
-           {R"([{"role": "assistant", "tool_calls": [{}]}])", "messages[0].tool_calls"},
+           {R"([{"role": "user", "content": "x"}, {"role": "function", "content": "x"}])", "messages[1].role"},
+           {R"([{"role": "tool", "tool_call_id": 5}])", "messages[0].tool_call_id"},
+           {R"([{"role": "assistant", "tool_calls": {}}])", "messages[0].tool_calls"},
+           {R"([{"role": "assistant", "tool_calls": [{}]}])", "messages[0].tool_calls[0]"},
+           {R"([{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "["}}]}])",
+            "messages[0].tool_calls[0].function.arguments"},
        }) {
     EXPECT_EQ(bad(Route::kChat, std::string(R"({"messages": )") + c.messages + "}").param, c.param) << c.messages;
   }
@@ -187,13 +191,13 @@ TEST(Request, MessagesOfEveryKind) {
 
 TEST(Request, WhatCannotBeDoneIsRefusedByName) {
   for (const char* field :
-       {R"("tools": [{"type": "function"}])", R"("grammar": "root ::= x")", R"("json_schema": {"type": "object"})",
+       {R"("tools": [{"type": "function"}])", R"("guided_json": {"type": "object"})", R"("functions": [{"name": "f"}])",
         R"("echo": true)", R"("suffix": "x")", R"("mirostat": 2)", R"("lora": [{"id": 0, "scale": 1}])"}) {
     const Problem problem = bad(kC, with(field));
     EXPECT_EQ(std::string(field).rfind("\"" + problem.param + "\"", 0), 0u) << problem.message;
     EXPECT_NE(problem.message.find("cannot be used"), std::string::npos) << problem.message;
   }
-  EXPECT_EQ(bad(kC, with(R"("response_format": {"type": "json_object"})")).param, "response_format.type");
+  EXPECT_EQ(bad(kC, with(R"("response_format": {"type": "xml"})")).param, "response_format.type");
   // What asks for nothing is no reason to refuse.
   good(
       kC,

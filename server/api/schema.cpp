@@ -22,7 +22,8 @@ class SchemaCheck {
     for (const auto& [ref, target] : targets_) levels_ += height(*target);
     levels_ += height(root_);
     if (levels_ > kSchemaLevelsMax)
-      return bad("#", fmt::format("is nested {} levels deep with what it refers to; at most {} are taken", levels_, kSchemaLevelsMax));
+      return bad("#",
+                 fmt::format("is nested {} levels deep with what it refers to; at most {} are taken", levels_, kSchemaLevelsMax));
     std::size_t parts = 0;
     return expand(root_, "#", 0, parts);
   }
@@ -50,7 +51,8 @@ class SchemaCheck {
       }
       if (name == "pattern" && child.is_string()) {
         if (child.get_ref<const std::string&>().size() > kSchemaPatternBytesMax || ++patterns_ > kSchemaPatternsMax)
-          return bad(place, fmt::format("is too much: at most {} patterns of {} bytes are taken", kSchemaPatternsMax, kSchemaPatternBytesMax));
+          return bad(place, fmt::format("is too much: at most {} patterns of {} bytes are taken", kSchemaPatternsMax,
+                                        kSchemaPatternBytesMax));
       }
       if (name == "$ref" && child.is_string()) DRIFT_TRY(resolve(child.get_ref<const std::string&>(), place));
       DRIFT_TRY(walk(child, place));
@@ -59,14 +61,17 @@ class SchemaCheck {
   }
 
   Status resolve(const std::string& ref, const std::string& place) {
-    if (ref.size() > kSchemaRefBytesMax) return bad(place, fmt::format("has {} bytes; at most {} are taken", ref.size(), kSchemaRefBytesMax));
-    if (ref.rfind("#/", 0) != 0) return bad(place, "must begin with \"#/\": references lead into the schema itself, below its root");
+    if (ref.size() > kSchemaRefBytesMax)
+      return bad(place, fmt::format("has {} bytes; at most {} are taken", ref.size(), kSchemaRefBytesMax));
+    if (ref.rfind("#/", 0) != 0)
+      return bad(place, "must begin with \"#/\": references lead into the schema itself, below its root");
     if (targets_.count(ref) != 0) return Status::ok();
     const Json* at = &root_;
     for (std::size_t from = 2; from <= ref.size();) {
       const std::size_t end = std::min(ref.find('/', from), ref.size());
       const std::string step = ref.substr(from, end - from);
-      const bool number = !step.empty() && step.size() < 6 && std::all_of(step.begin(), step.end(), [](char c) { return c >= '0' && c <= '9'; });
+      const bool number =
+          !step.empty() && step.size() < 6 && std::all_of(step.begin(), step.end(), [](char c) { return c >= '0' && c <= '9'; });
       if (at->is_object() && at->contains(step)) {
         at = &(*at)[step];
       } else if (at->is_array() && number && std::stoul(step) < at->size()) {
@@ -100,7 +105,8 @@ class SchemaCheck {
     if (!value.is_object()) return Status::ok();
     const auto known = expanded_.find(&value);
     if (known != expanded_.end()) {
-      if (known->second == 0) return bad(where, "goes in a circle: allOf leads back to itself through a $ref; use the $ref alone");
+      if (known->second == 0)
+        return bad(where, "goes in a circle: allOf leads back to itself through a $ref; use the $ref alone");
       parts = known->second;
       return Status::ok();
     }
@@ -169,11 +175,14 @@ std::size_t count_values(const Input& value) {
 }
 
 Json in_order(std::string_view body, const std::vector<std::string>& fields) {
-  const Json::parser_callback_t keep = [&fields](int depth, Json::parse_event_t event, Json& parsed) {
-    return depth != 1 || event != Json::parse_event_t::key ||
-           std::find(fields.begin(), fields.end(), parsed.get_ref<const std::string&>()) != fields.end();
+  std::size_t names = 0;
+  const Json::parser_callback_t keep = [&](int depth, Json::parse_event_t event, Json& parsed) {
+    if (event != Json::parse_event_t::key) return true;
+    if (depth == 1) return std::find(fields.begin(), fields.end(), parsed.get_ref<const std::string&>()) != fields.end();
+    return ++names <= kSchemaValuesMax;
   };
-  return Json::parse(body, keep, /*allow_exceptions=*/false);
+  Json out = Json::parse(body, keep, /*allow_exceptions=*/false);
+  return names > kSchemaValuesMax || !out.is_object() ? Json() : out;
 }
 
 Status check_schema(const Json& schema) { return SchemaCheck(schema).run(); }

@@ -179,7 +179,7 @@ void answer_stream(const std::shared_ptr<Generation>& g, const HttpRequest& requ
 void generate(api::Route route, const HttpRequest& request, HttpResponse& response, Exchange exchange) {
   const auto body = api::parse_body(request.body);
   if (!body.is_ok()) return send(response, api::problem_of(body.status()));
-  auto read = api::read_generate(route, body.value(), exchange.service->defaults);
+  auto read = api::read_generate(route, body.value(), exchange.service->defaults, request.body);
   if (const auto* problem = std::get_if<Problem>(&read)) return send(response, *problem);
   auto g = std::make_shared<Generation>(std::get<api::GenerateRequest>(std::move(read)), std::move(exchange));
   Service& service = *g->exchange.service;

@@ -5,14 +5,78 @@
 #include <random>
 
 #include "server/http/sha256.hpp"
+#include "text/grammar.hpp"
+#include "text/stop.hpp"
 
 namespace drift::server {
 namespace {
 
 using api::Problem;
 
+// The form that answers are held to.
+struct Form {
+  std::shared_ptr<const text::Grammar> grammar;
+  text::GrammarExtras extras;
+};
+
+// The token that a name stands for, if it is one.
+std::optional<Token> token_named(const TextModel& text, std::string_view name) {
+  const auto tokens = text.tokenize(name, /*add_special=*/false, /*parse_special=*/true);
+  return tokens.is_ok() && tokens->size() == 1 ? std::optional(tokens->front()) : std::nullopt;
+}
+
+std::optional<Problem> read_grammar(const std::string& gbnf, const std::string& field, const Service& service, Form& out) {
+  if (!service.scheduler.can_end())
+    return api::bad_field(field, field + " cannot be used: the model has no token to end an answer with");
+  auto read = text::Grammar::parse(gbnf, [&](std::string_view name) { return token_named(service.text, name); });
+  if (!read.is_ok()) return api::bad_field(field, fmt::format("{} cannot be used: {}", field, read.status().message()));
+  out.grammar = std::move(read).value();
+  return std::nullopt;
+}
+
+std::optional<Problem> read_shape(const api::Shape& shape, const Service& service, Form& out) {
+  if (shape.empty()) return std::nullopt;
+  if (shape.schema.empty()) return read_grammar(shape.grammar, shape.field, service, out);
+  const auto gbnf = service.text.schema_grammar(shape.schema);
+  if (!gbnf.is_ok())
+    return api::bad_field(shape.field, fmt::format("{} cannot be used: {}", shape.field, gbnf.status().message()));
+  return read_grammar(gbnf.value(), shape.field, service, out);
+}
+
+// A chat's messages as one prompt; with tools, also what its answers look like and how they are read.
+std::optional<Problem> frame(api::GenerateRequest& request, const Service& service, std::string& prompt, Form& form) {
+  if (request.tools.tools.empty()) {
+    auto text = service.text.chat(request.messages, /*add_assistant=*/true);
+    if (!text.is_ok()) return api::bad_field("messages", text.status().message());
+    prompt = std::move(text).value();
+    return std::nullopt;
+  }
+  auto with_tools = service.text.chat_with_tools(request.messages, request.tools);
+  if (!with_tools.is_ok()) {
+    const bool unsupported = with_tools.status().code() == Code::kUnsupported;
+    return api::bad_field(unsupported ? "tools" : "messages", with_tools.status().message());
+  }
+  prompt = std::move(with_tools->prompt);
+  if (request.tools.choice == ToolChoice::kNone) return std::nullopt;
+  request.reader = with_tools->reader;
+  form.extras.triggers = with_tools->triggers;
+  form.extras.required = with_tools->required;
+  form.extras.read = with_tools->read;
+  for (const std::string& name : with_tools->shown) {
+    const auto token = token_named(service.text, name);
+    if (token && service.text.piece(*token).empty() && !service.text.is_end(*token)) form.extras.shown.emplace_back(*token, name);
+  }
+  for (const std::string& stop : with_tools->stops) {
+    if (request.stops.size() < text::kStopStringsMax) request.stops.push_back(stop);
+  }
+  if (with_tools->grammar.empty()) return std::nullopt;
+  return read_grammar(with_tools->grammar, "tools", service, form);
+}
+
 // The prompts as tokens, one list per prompt.
-std::variant<std::vector<std::vector<Token>>, Problem> tokenize(const api::GenerateRequest& request, const Service& service) {
+std::variant<std::vector<std::vector<Token>>, Problem> tokenize(const api::GenerateRequest& request,
+                                                                const std::optional<std::string>& framed,
+                                                                const Service& service) {
   std::vector<std::vector<Token>> out;
   const auto add = [&](const std::string& text, const std::string& field) -> std::optional<Problem> {
     auto tokens = service.text.tokenize(text, /*add_special=*/true, /*parse_special=*/true);
@@ -26,10 +90,8 @@ std::variant<std::vector<std::vector<Token>>, Problem> tokenize(const api::Gener
     out.push_back(std::move(tokens).value());
     return std::nullopt;
   };
-  if (request.route == api::Route::kChat) {
-    const auto text = service.text.chat(request.messages, /*add_assistant=*/true);
-    if (!text.is_ok()) return api::bad_field("messages", text.status().message());
-    if (auto problem = add(text.value(), "messages")) return *problem;
+  if (framed) {
+    if (auto problem = add(*framed, "messages")) return *problem;
     return out;
   }
   for (const api::Prompt& prompt : request.prompts) {
@@ -62,7 +124,13 @@ std::uint64_t random_seed() {
 
 std::variant<std::vector<GenerationConfig>, Problem> prepare(api::GenerateRequest& request, Service& service,
                                                              const std::string& tenant) {
-  auto tokenized = tokenize(request, service);
+  Form form;
+  std::optional<std::string> framed;
+  if (request.route == api::Route::kChat) {
+    if (auto problem = frame(request, service, framed.emplace(), form)) return *problem;
+  }
+  if (auto problem = read_shape(request.shape, service, form)) return *problem;
+  auto tokenized = tokenize(request, framed, service);
   if (const auto* problem = std::get_if<Problem>(&tokenized)) return *problem;
   auto& prompts = std::get<std::vector<std::vector<Token>>>(tokenized);
   for (std::size_t i = 0; i < prompts.size(); ++i) {
@@ -114,6 +182,8 @@ std::variant<std::vector<GenerationConfig>, Problem> prepare(api::GenerateReques
       config.max_tokens = request.max_tokens;
       config.stops = request.stops;
       config.rules = rules;
+      config.grammar = form.grammar;
+      config.extras = form.extras;
       config.logprobs = request.logprobs;
       config.bank = bank;
       config.tenant = tenant;

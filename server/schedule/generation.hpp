@@ -14,6 +14,7 @@
 #include "drift/trace/event.hpp"
 #include "drift/trace/metrics.hpp"
 #include "server/schedule/logit_rules.hpp"
+#include "text/grammar_matcher.hpp"
 
 namespace drift::server {
 
@@ -31,8 +32,10 @@ struct GenerationConfig {
   std::int64_t max_tokens = -1;  // -1: until the model ends or the context is full
   std::vector<std::string> stops;
   LogitRules rules;
-  int logprobs = -1;           // of each token and so many best; -1: none
-  std::shared_ptr<Bank> bank;  // modes that recalibrate or remember
+  std::shared_ptr<const text::Grammar> grammar;  // null: anything may be answered
+  text::GrammarExtras extras;                    // what it waits for; control tokens that belong to the text
+  int logprobs = -1;                             // of each token and so many best; -1: none
+  std::shared_ptr<Bank> bank;                    // modes that recalibrate or remember
   std::string tenant = "default";
   std::string salt;          // hash of the request's cache_salt; empty: none
   bool reuse_prefix = true;  // a slot's KV memory may serve where an earlier text of this tenant and salt began alike

@@ -5,7 +5,9 @@
 #include <new>
 #include <utility>
 
+#include "drift/spec/constraint.hpp"
 #include "server/mutant.hpp"
+#include "text/grammar_matcher.hpp"
 
 namespace drift::server {
 namespace {
@@ -21,6 +23,19 @@ std::size_t common_prefix(std::span<const Token> a, std::span<const Token> b) {
 
 }  // namespace
 
+// What an answer's request changes about logits: rules, then what its grammar forbids.
+class AnswerEdit final : public spec::LogitEdit {
+ public:
+  std::unique_ptr<RuleEdit> rules;                  // null: none
+  std::unique_ptr<text::GrammarMatcher> grammar;    // null: none
+  std::unique_ptr<spec::ConstraintEdit> constrain;  // of grammar
+  bool empty() const { return !rules && !grammar; }
+  void apply(std::span<const Token> decided, std::span<const Token> path, std::span<float> logits) override {
+    if (rules) rules->apply(decided, path, logits);
+    if (constrain) constrain->apply(decided, path, logits);
+  }
+};
+
 struct Scheduler::Slot {
   explicit Slot(int number) : id(number), choices(0) {}
 
@@ -35,7 +50,7 @@ struct Scheduler::Slot {
   std::size_t choice = 0;
   Phase phase = Phase::kIdle;
   RngStream choices;
-  std::unique_ptr<RuleEdit> edit;  // null: logits stay as they are
+  AnswerEdit edit;
   AnswerText text;
   std::shared_ptr<Bank> bank;  // where modes remember it stays when the answer ends
   std::size_t cached = 0;
@@ -61,6 +76,7 @@ struct Scheduler::Slot {
     // A memory of answers is told of the text when the sequence leaves it; whatever else a bank is, it is free now.
     if (!decode::remembers(config().mode)) bank.reset();
     job.reset();
+    edit = {};
     phase = Phase::kIdle;
   }
   const GenerationConfig& config() const { return job->config(choice); }
@@ -316,7 +332,9 @@ Status Scheduler::begin(Slot& slot) {
   DRIFT_ASSIGN(text::StopStrings stops, text::StopStrings::make(config.stops));
   slot.text = AnswerText(std::move(stops));
   slot.choices = RngStream(config.seed);
-  slot.edit = config.rules.empty() ? nullptr : std::make_unique<RuleEdit>(config.rules, config.prompt.size(), ends_);
+  slot.edit = {};
+  if (!config.rules.empty()) slot.edit.rules = std::make_unique<RuleEdit>(config.rules, config.prompt.size(), ends_);
+  if (config.grammar) constrain(slot);
   slot.metrics = {};
   slot.tokens = 0;
   slot.first_token_ms = -1;
@@ -338,6 +356,19 @@ Status Scheduler::begin(Slot& slot) {
   return Status::ok();
 }
 
+void Scheduler::constrain(Slot& slot) {
+  const GenerationConfig& config = slot.config();
+  if (!pieces_) {
+    std::vector<std::string> bytes(text_.vocab());
+    for (std::size_t token = 0; token < bytes.size(); ++token) {
+      if (!text_.is_end(static_cast<Token>(token))) bytes[token] = text_.piece(static_cast<Token>(token));
+    }
+    pieces_ = std::make_shared<const text::Pieces>(bytes, ends_);
+  }
+  slot.edit.grammar = std::make_unique<text::GrammarMatcher>(config.grammar, pieces_, config.extras);
+  slot.edit.constrain = std::make_unique<spec::ConstraintEdit>(*slot.edit.grammar, config.prompt.size());
+}
+
 decode::SequenceConfig Scheduler::sequence_config(Slot& slot) const {
   const GenerationConfig& config = slot.config();
   decode::SequenceConfig out;
@@ -352,7 +383,7 @@ decode::SequenceConfig Scheduler::sequence_config(Slot& slot) const {
   if (decode::remembers(config.mode)) out.suffix = config.bank->suffix();
   out.choices = &slot.choices;
   out.is_end = [this](Token token) { return text_.is_end(token); };
-  out.edit = slot.edit.get();
+  out.edit = slot.edit.empty() ? nullptr : &slot.edit;
   out.logprobs = config.logprobs;
   return out;
 }
@@ -412,13 +443,16 @@ bool Scheduler::step_all() {
   return true;
 }
 
-TokenInfo Scheduler::describe(const trace::StepEvent& event, std::size_t index, bool with_rejected) const {
+TokenInfo Scheduler::describe(const trace::StepEvent& event, std::size_t index, const GenerationConfig& config) const {
   TokenInfo out;
   out.token = event.emitted[index].token;
   out.origin = event.emitted[index].origin;
   out.bytes = text_.piece(out.token);
+  for (const auto& [token, bytes] : config.extras.shown) {
+    if (token == out.token) out.bytes = bytes;
+  }
   // Proposals that stood are emitted in their places, so the target's own token stands where the first one fell.
-  if (with_rejected && out.origin == trace::Origin::kTarget) {
+  if (config.origins && out.origin == trace::Origin::kTarget) {
     for (std::size_t i = index; i < event.proposed.size(); ++i)
       out.rejected.push_back({event.proposed[i].token, 0.0f, text_.piece(event.proposed[i].token)});
   }
@@ -432,11 +466,13 @@ TokenInfo Scheduler::describe(const trace::StepEvent& event, std::size_t index, 
 
 // What a step decided becomes text, and maybe the end of the answer.
 void Scheduler::take_step(Slot& slot, const trace::StepEvent& event) {
+  if (slot.edit.grammar && !slot.edit.grammar->failure().empty())
+    return fail_answer(slot, {Code::kInvalid, slot.edit.grammar->failure()});
   slot.metrics.add(event);
   if (slot.first_token_ms < 0) slot.first_token_ms = ms_between(slot.job->arrived(), Clock::now());
   Delta delta;
   for (std::size_t i = 0; i < event.emitted.size() && !slot.text.stopped(); ++i) {
-    TokenInfo info = describe(event, i, slot.config().origins);
+    TokenInfo info = describe(event, i, slot.config());
     if (text_.is_end(info.token)) info.bytes.clear();
     slot.text.push(std::move(info), delta);
     ++slot.tokens;

@@ -27,6 +27,7 @@
 #include "server/schedule/fair_queue.hpp"
 #include "server/schedule/job.hpp"
 #include "server/text_model.hpp"
+#include "text/pieces.hpp"
 
 namespace drift::server {
 
@@ -89,6 +90,7 @@ class Scheduler {
   // between_steps() only.
   void let_banks_go();
   std::size_t vocab() const { return stepper_.vocab(); }
+  bool can_end() const { return !ends_.empty(); }  // whether the vocabulary has a token to end an answer with
 
   // Turns until drain() or stop() has done its work. Never throws: what breaks decoding itself (memory) fails everything that is
   // left with kInternal, nothing is taken any more, and that is the status returned; ok otherwise.
@@ -115,7 +117,8 @@ class Scheduler {
   Status begin(Slot& slot);
   void begin_answer(Slot& slot, const Waiting& waiting);
   decode::SequenceConfig sequence_config(Slot& slot) const;
-  TokenInfo describe(const trace::StepEvent& event, std::size_t index, bool with_rejected) const;
+  void constrain(Slot& slot);
+  TokenInfo describe(const trace::StepEvent& event, std::size_t index, const GenerationConfig& config) const;
   void take_step(Slot& slot, const trace::StepEvent& event);
   void end_answer(Slot& slot, Finish finish);
   void empty(Slot& slot);
@@ -127,7 +130,8 @@ class Scheduler {
   const SchedulerConfig config_;
   Observer* const observer_;
   Observer nobody_;
-  std::vector<Token> ends_;  // of the vocabulary
+  std::vector<Token> ends_;                     // of the vocabulary
+  std::shared_ptr<const text::Pieces> pieces_;  // of the vocabulary; null until a grammar asks for them
   decode::Stepper stepper_;
   std::vector<std::unique_ptr<Slot>> slots_;
   std::uint64_t turns_ = 0;  // orders the slots by their last use

@@ -49,6 +49,64 @@ TEST(Scheduler, OneAnswerIsTheSteppersOwn) {
   EXPECT_GE(answer.ended->first_token_ms, 0.0);
 }
 
+TEST(Scheduler, AnswersKeepToTheirGrammarAndDraftsAreAccepted) {
+  const auto grammar = text::Grammar::parse("root ::= \"<\" [a-z\u00e9]{3,40} \">\" ([0-9] [0-9])*");
+  ASSERT_TRUE(grammar.is_ok());
+  for (const Mode mode : {Mode::kOff, Mode::kStatic, Mode::kDrift}) {
+    Rig rig(slots(4));
+    std::vector<std::shared_ptr<Job>> jobs;
+    for (std::uint64_t i = 0; i < 12; ++i) {
+      GenerationConfig config = sampled("prompt " + std::to_string(i), i, 60);
+      config.mode = mode;
+      config.rule = i % 2 == 0 ? spec::JudgeRule::kMatch : spec::JudgeRule::kRejection;
+      if (mode == Mode::kDrift) config.bank = rig.banks.get(BankId{}, mode).value();
+      config.rules.presence = 0.5f;
+      if (i % 3 == 0) config.rules.ignore_end = true;  // where only the end may come, it does all the same
+      if (i % 4 != 3) config.grammar = grammar.value();
+      jobs.push_back(rig.submit(config));
+    }
+    rig.run_all();
+    std::uint64_t accepted = 0, whole = 0;
+    for (std::size_t i = 0; i < jobs.size(); ++i) {
+      const Answer answer = fetch(*jobs[i])[0];
+      ASSERT_TRUE(answer.ended) << i;
+      if (i % 4 == 3) continue;
+      std::string text = answer.text;
+      ASSERT_EQ(text[0], '<') << text;
+      const std::size_t end = text.find('>');
+      whole += answer.ended->finish == Finish::kEnd ? 1 : 0;
+      if (answer.ended->finish == Finish::kEnd) ASSERT_NE(end, std::string::npos) << text;
+      for (std::size_t at = 1; at < text.size(); ++at) {
+        if (at == end) continue;
+        const bool letter = (text[at] >= 'a' && text[at] <= 'z') || text[at] == '\xC3' || text[at] == '\xA9';
+        EXPECT_TRUE(at < end ? letter : text[at] >= '0' && text[at] <= '9') << text;
+      }
+      accepted += answer.ended->metrics.accepted;
+    }
+    EXPECT_GT(whole, 0u);
+    EXPECT_EQ(accepted > 0, mode != Mode::kOff);
+  }
+}
+
+TEST(Scheduler, AGrammarWithTooManyReadingsFailsItsOwnAnswerOnly) {
+  std::string rules = "root ::= \"<\" a0 \">\"\n";
+  for (int i = 0; i < 60; ++i)
+    rules += "a" + std::to_string(i) + " ::= a" + std::to_string(i + 1) + " a" + std::to_string(i + 1) + " | \"\"\n";
+  const auto grammar = text::Grammar::parse(rules + "a60 ::= [a-z] | \"\"\n");
+  ASSERT_TRUE(grammar.is_ok()) << grammar.status().message();
+  Rig rig(slots(2));
+  GenerationConfig config = ask("x", 20);
+  const auto other = rig.submit(config);
+  config.grammar = grammar.value();
+  const auto job = rig.submit(config);
+  rig.run_all();
+  EXPECT_TRUE(fetch(*other)[0].ended);
+  const Answer failed = fetch(*job)[0];
+  ASSERT_TRUE(failed.failure);
+  EXPECT_EQ(failed.failure->code(), Code::kInvalid);
+  EXPECT_NE(failed.failure->message().find("too many ways"), std::string::npos);
+}
+
 TEST(Scheduler, MixedAnswersAreThoseOfAnswersAlone) {
   // Modes, seeds, temperatures and lengths mixed in one batch, more requests than slots: every text is what it is alone. (Match
   // judge: the text does not depend on the bank, which is shared here.)

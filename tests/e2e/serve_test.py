@@ -121,7 +121,9 @@ class Refusals(ProgramTest):
     def test_before_any_model_is_read(self):
         gguf = self.path("m.gguf", "x")
         self.refused(["0.0.0.0", "API key"], "serve", "-m", gguf, "--host", "0.0.0.0")
-        self.refused(["--grammar", "cannot be used here"], "serve", "-m", gguf, "--grammar", "x")
+        self.refused(["--grammar", "::= is expected"], "serve", "-m", gguf, "--grammar", "x")
+        self.refused(["--json-schema", "type nonsense"], "serve", "-m", gguf, "--json-schema", '{"type": "nonsense"}')
+        self.refused(["--mirostat", "cannot be used here"], "serve", "-m", gguf, "--mirostat", "2")
         self.refused(["--parallel", "0"], "serve", "-m", gguf, "-np", "0")
         self.refused(["-md"], "serve", "-m", gguf, "--mode", "drift")
         self.refused(["--spec-type", "ngram-mod"], "serve", "-m", gguf, "--spec-type", "ngram-mod")
@@ -296,6 +298,54 @@ class Serving(WithModel):
                 return await asyncio.gather(*(one(n) for n in range(4)))
 
         self.assertTrue(all(reason in ("stop", "length") for reason in asyncio.run(ask())))
+
+
+WEATHER = {"type": "function", "function": {"name": "get_weather", "description": "The weather of a city.", "parameters": {
+    "type": "object", "properties": {"city": {"type": "string", "maxLength": 12}, "unit": {"enum": ["C", "F"]}}, "required": ["city", "unit"]}}}
+
+
+class Forms(WithModel):
+    """Answers of a form: schemas, grammars, calls of tools."""
+
+    arguments = ("--draft", "3", "--chat-template-file", os.path.join(os.path.dirname(os.path.abspath(__file__)), "tools_template.jinja"))
+
+    def test_a_schema_holds_and_drafts_are_accepted(self):
+        schema = {"type": "object", "properties": {"name": {"type": "string", "maxLength": 12}, "age": {"type": "integer", "minimum": 1, "maximum": 120},
+                                                   "city": {"enum": ["Oslo", "Rome"]}}, "required": ["name", "age", "city"]}
+        for mode in ("off", "static"):
+            answer = self.server.json("POST", "/v1/chat/completions", chat("A person as JSON.", max_tokens=100, temperature=1, seed=5, drift={"mode": mode},
+                                      response_format={"type": "json_schema", "json_schema": {"name": "person", "schema": schema}}))
+            self.assertEqual(answer["choices"][0]["finish_reason"], "stop")
+            person = json.loads(answer["choices"][0]["message"]["content"])
+            self.assertEqual(list(person), ["name", "age", "city"])
+            self.assertTrue(1 <= person["age"] <= 120 and person["city"] in ("Oslo", "Rome") and len(person["name"]) <= 12, person)
+            self.assertEqual(answer["timings"].get("draft_n_accepted", 0) > 0, mode == "static")
+        answer = self.server.json("POST", "/completion", complete("Yes or no? ", grammar='root ::= "yes" | "no"'))
+        self.assertIn(answer["content"], ("yes", "no"))
+
+    def test_what_cannot_be_used_is_a_400_with_the_field(self):
+        place = "response_format.json_schema.schema"
+        for schema in ({"type": "nonsense"}, {"$ref": "#"}, {"pattern": "a+"}, {"type": "string", "maxLength": 2000000000},
+                       {"$defs": {"a": {"$ref": "#/$defs/a"}}, "allOf": [{"$ref": "#/$defs/a"}]}, {"enum": ["x"] * 20000}):
+            body = chat("x", response_format={"type": "json_schema", "json_schema": {"name": "n", "schema": schema}})
+            self.assertEqual(self.server.json("POST", "/v1/chat/completions", body, status=400)["error"]["param"], place)
+        for grammar in ("root ::= root", "root ::= " + "(" * 100000, 'root ::= "a"{99999999}'):
+            self.assertEqual(self.server.json("POST", "/completion", complete("x", grammar=grammar), status=400)["error"]["param"], "grammar")
+
+    @unittest.skipIf(openai is None, NO_CLIENT)
+    def test_tools_with_the_openai_client(self):
+        client = openai.OpenAI(base_url=f"http://127.0.0.1:{self.server.port}/v1", api_key="none", _strict_response_validation=True, timeout=120)
+        ask = dict(model="smol", messages=[{"role": "user", "content": "Weather in Rome?"}], tools=[WEATHER], tool_choice="required",
+                   temperature=0, max_tokens=60)
+        whole = client.chat.completions.create(**ask)
+        call = whole.choices[0].message.tool_calls[0]
+        self.assertEqual(call.function.name, "get_weather")
+        self.assertEqual(set(json.loads(call.function.arguments)), {"city", "unit"})
+        chunks = list(client.chat.completions.create(stream=True, **ask))
+        deltas = [d for c in chunks if c.choices for d in c.choices[0].delta.tool_calls or [] if d.index == 0]
+        self.assertEqual(deltas[0].function.name, "get_weather")
+        self.assertEqual("".join(d.function.arguments for d in deltas), call.function.arguments)
+        self.assertGreater(len(deltas), 2)
 
 
 class Lives(ProgramTest):

@@ -42,8 +42,8 @@ class ToyConstraint final : public spec::Constraint {
 
 const std::vector<Token> kPrompt{1, 2};
 
-void constrained_law(const ToyModel& target, const SamplerConfig& sampler, std::size_t max_tokens, std::vector<Token>& text, int sum,
-                     double probability, Law& out) {
+void constrained_law(const ToyModel& target, const SamplerConfig& sampler, std::size_t max_tokens, std::vector<Token>& text,
+                     int sum, double probability, Law& out) {
   if (text.size() == kPrompt.size() + max_tokens) {
     out[Answer(text.begin() + static_cast<std::ptrdiff_t>(kPrompt.size()), text.end())] += probability;
     return;
