@@ -353,8 +353,9 @@ Result<int> serve_until_signal(const ServeOptions& options, const Pair& pair, Mo
   server::Banks banks(config, bank_source(options, pair), [&log](const server::BankId& id, const Status& why) {
     log.warning("a bank is not saved", {{"bank", id.text()}, {"why", why.message()}});
   });
-  if (!keys.sharing.empty() && !(options.settings.recal.levels == recal::kHiddenOnly))
-    log.warning("banks are not shared: only the level 'hidden' can be looked up by others", {});
+  const recal::LevelSet& levels = options.settings.recal.levels;
+  if (!keys.sharing.empty() && (!levels.has(recal::Level::kHidden) || levels.has(recal::Level::kGlobal)))
+    log.warning("banks are not shared: that needs the level 'hidden' and goes not with 'global' (--levels)", {});
   banks.share(std::move(keys.sharing));
   // A bank that cannot be used is said at the start.
   if (decode::recalibrates(mode) || decode::remembers(mode)) DRIFT_TRY(banks.get(server::BankId{}, mode).status());

@@ -137,8 +137,8 @@ void Recalibrator::bias(const Lookup& lookup, const Judging& judging, Bias& out)
   if (!out.bias.empty()) out.gain = config_.lambda * kGainGrid[earned(&gains_, lookup.bin, judging)];
 }
 
-// With borrowed banks: those that have earned nothing here have no say, the others' neighbours are weighed together.
-void Recalibrator::bias_of_all(const Lookup& lookup, const Judging& judging, Bias& out) const {
+// What each bank says by itself, and parts_: those of the borrowed ones and the own one that have earned a say here.
+void Recalibrator::take_parts(const Lookup& lookup, const Judging& judging, Bias& out) const {
   parts_.clear();
   const auto take = [&](const Recalibrator& bank, const Lookup& found, const GainTable* gains, spec::SparseBias& alone) {
     bank.combine(found, alone);
@@ -147,6 +147,11 @@ void Recalibrator::bias_of_all(const Lookup& lookup, const Judging& judging, Bia
   };
   take(*this, lookup, &gains_, out.own);
   for (std::size_t i = 0; i < loans_.size(); ++i) take(*loans_[i].bank, lookup.lent[i], gains_with(loans_[i].owner), out.lent[i]);
+}
+
+// With borrowed banks: those that have earned nothing here have no say, the others' neighbours are weighed together.
+void Recalibrator::bias_of_all(const Lookup& lookup, const Judging& judging, Bias& out) const {
+  take_parts(lookup, judging, out);
   if (parts_.empty()) return;
   out.gain = config_.lambda;
   if (parts_.size() == 1) {  // as if that bank were the only one
@@ -159,12 +164,23 @@ void Recalibrator::bias_of_all(const Lookup& lookup, const Judging& judging, Bia
 
 void Recalibrator::bias(const Lookup& lookup, std::span<const float> draft_logits, const Judging& judging, Bias& out) const {
   if (!chain_) return bias(lookup, judging, out);
+  out.own.clear();
+  out.lent.assign(lookup.lent.size(), {});
+  parts_.clear();
   HiddenSaid hidden;
-  if (!lookup.neighbors.empty()) {
-    combine(lookup, hidden_bias_);
-    hidden = {&hidden_bias_, lookup.bin, earned(&gains_, lookup.bin, judging)};
+  if (!lookup.lent.empty()) {
+    take_parts(lookup, judging, out);
+  } else if (!lookup.neighbors.empty()) {
+    combine(lookup, out.own);
   }
+  if (!lookup.neighbors.empty()) hidden = {&out.own, lookup.bin, earned(&gains_, lookup.bin, judging)};
+  // Strengths of all levels are learned from what the own levels say by themselves: none depends on what was borrowed.
   chain_->bias(lookup.context, hidden, draft_logits, judging, out.bias, out.chain);
+  const bool lent = std::any_of(parts_.begin(), parts_.end(), [this](const Part& part) { return part.bank != this; });
+  if (lent) {  // then the hidden level's place is taken by what all that have a say know together
+    combine(parts_, hidden_bias_);
+    chain_->bias(lookup.context, {&hidden_bias_, lookup.bin, kGainGrid.size() - 1}, draft_logits, judging, out.bias, with_lent_);
+  }
   out.gain = out.bias.empty() ? 0.0f : 1.0f;
 }
 
@@ -202,16 +218,14 @@ Status Recalibrator::observe(const Lookup& found, const Bias& used, std::span<co
     lesson.scored = chain_->observe(found.context, used.chain, draft_logits, target_logits, judging, residuals_, lesson.residual,
                                     lesson.rewards) &&
                     config_.gain == GainRule::kEarned;
+    score_lent(found, used, draft_logits, target_logits, judging, lesson);
     ++staged_;
     return Status::ok();
   }
   const spec::SparseBias& own = found.lent.empty() ? used.bias : used.own;
   lesson.scored = config_.gain == GainRule::kEarned && !own.empty();
   if (lesson.scored) lesson.rewards = reward_.of(judging, own, config_.lambda, draft_logits, target_logits);
-  for (std::size_t i = 0; i < used.lent.size() && config_.gain == GainRule::kEarned; ++i) {
-    if (used.lent[i].empty()) continue;
-    lesson.lent.push_back({i, found.lent[i].bin, reward_.of(judging, used.lent[i], config_.lambda, draft_logits, target_logits)});
-  }
+  score_lent(found, used, draft_logits, target_logits, judging, lesson);
   if (is_mutant(Mutant::kResidualFromBiased)) {
     biased_.assign(draft_logits.begin(), draft_logits.end());
     for (std::size_t i = 0; i < used.bias.size(); ++i)
@@ -222,6 +236,15 @@ Status Recalibrator::observe(const Lookup& found, const Bias& used, std::span<co
   }
   ++staged_;
   return Status::ok();
+}
+
+// What each gain of each borrowed bank would have earned, on the raw draft.
+void Recalibrator::score_lent(const Lookup& found, const Bias& used, std::span<const float> draft_logits,
+                              std::span<const float> target_logits, const Judging& judging, StagedLesson& lesson) {
+  for (std::size_t i = 0; i < used.lent.size() && config_.gain == GainRule::kEarned; ++i) {
+    if (used.lent[i].empty()) continue;
+    lesson.lent.push_back({i, found.lent[i].bin, reward_.of(judging, used.lent[i], config_.lambda, draft_logits, target_logits)});
+  }
 }
 
 Status Recalibrator::observe_target(std::span<const Token> context, std::span<const float> target_logits) {
@@ -273,7 +296,7 @@ void Recalibrator::borrow(std::span<const Loan> loans) {
   for (const Loan& loan : loans)
     DRIFT_CHECK(may_borrow() && loan.bank->may_borrow() && loan.bank->config_.bank.key_dim == config_.bank.key_dim &&
                     loan.bank->config_.bank.vocab == config_.bank.vocab,
-                "a bank that is borrowed is one of the same pair, of the hidden level alone");
+                "a bank that is borrowed is one of the same pair, with the hidden level and without the global one");
   loans_.assign(loans.begin(), loans.end());
   if (loan_gains_.size() <= kLoanGainsMax) return;
   std::erase_if(loan_gains_, [&](const auto& kept) {

@@ -108,7 +108,8 @@ class Recalibrator {
   // at 0, are scored against the raw draft for each bank by itself, so that none depends on another's being there, and live in memory only.
   // Requires: nothing staged, banks of the same pair that outlive their use, may_borrow() here and there. Cost: of a lookup one scan a bank.
   void borrow(std::span<const Loan> loans);
-  bool may_borrow() const { return chain_ == nullptr; }  // other levels correct what this bank leaves, and no other's
+  // Only the hidden level is lent. Where there is a global one below it, its residuals are what that one left, and no other's.
+  bool may_borrow() const { return config_.levels.has(Level::kHidden) && !config_.levels.has(Level::kGlobal); }
   // What was earned with an owner's bank is no more.
   void forget_loan(const std::string& owner);
   // Null: nothing was earned with it yet.
@@ -136,6 +137,7 @@ class Recalibrator {
   void weigh(std::span<const Part> parts) const;
   void combine(const Lookup& lookup, spec::SparseBias& out) const;
   std::size_t earned(const GainTable* gains, std::size_t bin, const Judging& judging) const;
+  void take_parts(const Lookup& lookup, const Judging& judging, Bias& out) const;
   void bias_of_all(const Lookup& lookup, const Judging& judging, Bias& out) const;
 
   RecalConfig config_;
@@ -163,6 +165,9 @@ class Recalibrator {
     bool hidden = true;  // the hidden level takes part
     std::vector<LoanScores> lent;
   };
+  void score_lent(const Lookup& found, const Bias& used, std::span<const float> draft_logits,
+                  std::span<const float> target_logits, const Judging& judging, StagedLesson& lesson);
+
   std::vector<StagedLesson> lessons_;  // reused between steps
   std::size_t staged_ = 0;
   std::vector<EntryId> touched_;
@@ -172,6 +177,7 @@ class Recalibrator {
   // scratch
   std::vector<float> biased_;
   mutable spec::SparseBias hidden_bias_;
+  mutable ChainUse with_lent_;
   ContextLookup context_;
   mutable std::vector<std::pair<Token, float>> pairs_;
   mutable std::vector<Part> parts_;

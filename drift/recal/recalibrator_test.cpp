@@ -393,22 +393,34 @@ TEST(Earned, IsZeroWhereMemoryHarms) {
 
 // ---- banks of others ----
 
-// One step at one position, as learn(), of a bank that borrows.
+// One step at one position, as learn(), of a bank that borrows. `context` is what levels of n-grams are asked with.
 Bias borrow_and_learn(Recalibrator& r, std::vector<Loan> loans, const std::vector<float>& hidden, const std::vector<float>& draft,
-                      const std::vector<float>& target) {
+                      const std::vector<float>& target, const std::vector<Token>& context = {}) {
   Lookup found;
   Bias used;
   r.borrow(loans);
-  EXPECT_TRUE(r.lookup(hidden, found).is_ok());
-  r.bias(found, kGreedy, used);
+  EXPECT_TRUE(r.lookup({hidden, context}, found).is_ok());
+  r.bias(found, draft, kGreedy, used);
   EXPECT_TRUE(r.observe(found, used, draft, target, kGreedy).is_ok());
   r.commit();
   r.borrow({});
   return used;
 }
 
-TEST(Borrowed, ABankEarnsItsSayAndIsOnlyRead) {
-  RecalConfig c = small();
+// The hidden level alone, and below levels of n-grams.
+class Borrowed : public testing::TestWithParam<LevelSet> {
+ protected:
+  static RecalConfig config() {
+    RecalConfig c = small();
+    c.levels = GetParam();
+    return c;
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Levels, Borrowed, testing::Values(kHiddenOnly, LevelSet{Level::kHidden, Level::kNgram2, Level::kNgram3}),
+                         [](const auto& level) { return level.param == kHiddenOnly ? "hidden" : "ngrams"; });
+
+TEST_P(Borrowed, ABankEarnsItsSayAndIsOnlyRead) {
+  RecalConfig c = config();
   c.gain = GainRule::kEarned;
   c.bank.support = kVocab;
   auto own = make(c), lender = make(c);
@@ -436,8 +448,8 @@ TEST(Borrowed, ABankEarnsItsSayAndIsOnlyRead) {
   EXPECT_EQ(borrow_and_learn(*own, {{"b", lender.get()}}, at_angle(0.1), kDraft, kTarget).gain, 0.0f);
 }
 
-TEST(Borrowed, NoGainDependsOnAnotherBanksBeingThere) {
-  RecalConfig c = small();
+TEST_P(Borrowed, NoGainDependsOnAnotherBanksBeingThere) {
+  RecalConfig c = config();
   c.gain = GainRule::kEarned;
   auto b = make(c), d = make(c), with_both = make(c), with_one = make(c), with_none = make(c);
   const RngStream numbers(7);
@@ -452,13 +464,17 @@ TEST(Borrowed, NoGainDependsOnAnotherBanksBeingThere) {
     ASSERT_TRUE(learn(*b, at_angle(6.0 * number()), row(), row()).is_ok());
     ASSERT_TRUE(learn(*d, at_angle(6.0 * number()), row(), row()).is_ok());
   }
+  bool differed = false;
   for (int i = 0; i < 60; ++i) {
     const auto hidden = at_angle(6.0 * number());
     const auto draft = row(), target = row();
-    borrow_and_learn(*with_both, {{"b", b.get()}, {"d", d.get()}}, hidden, draft, target);
-    borrow_and_learn(*with_one, {{"d", d.get()}}, hidden, draft, target);
-    borrow_and_learn(*with_none, {}, hidden, draft, target);
+    const std::vector<Token> context = {static_cast<Token>(2.0 * number()), static_cast<Token>(2.0 * number()), 3};
+    const Bias both = borrow_and_learn(*with_both, {{"b", b.get()}, {"d", d.get()}}, hidden, draft, target, context);
+    borrow_and_learn(*with_one, {{"d", d.get()}}, hidden, draft, target, context);
+    const Bias none = borrow_and_learn(*with_none, {}, hidden, draft, target, context);
+    differed = differed || both.bias.values != none.bias.values;
   }
+  EXPECT_TRUE(differed) << "they did have a say";
   ASSERT_NE(with_both->gains_with("b"), nullptr);
   EXPECT_EQ(with_both->gains_with("d")->save(), with_one->gains_with("d")->save());
   for (Recalibrator* other : {with_both.get(), with_one.get()}) {
@@ -468,7 +484,7 @@ TEST(Borrowed, NoGainDependsOnAnotherBanksBeingThere) {
   }
 }
 
-TEST(Borrowed, NeighboursOfAllAreWeighedTogetherLikeOneBanks) {
+TEST(BorrowedWeights, NeighboursOfAllAreWeighedTogetherLikeOneBanks) {
   RecalConfig c = small();
   c.sigma = 0.2f;
   auto own = make(c), lender = make(c), both = make(c);
