@@ -51,7 +51,9 @@ std::vector<CharRange> plain_ranges(std::vector<CharRange> ranges, bool negated)
   }
   std::vector<CharRange> out;
   for (const CharRange& r : merged) {
-    if (r.first < 0xD800) out.emplace_back(r.first, std::min(r.second, std::uint32_t{0xD7FF}));
+    // NUL is in no set: llama.cpp's grammars never take it.
+    if (r.first < 0xD800 && r.second > 0)
+      out.emplace_back(std::max(r.first, std::uint32_t{1}), std::min(r.second, std::uint32_t{0xD7FF}));
     if (r.second > 0xDFFF) out.emplace_back(std::max(r.first, std::uint32_t{0xE000}), r.second);
   }
   return out;

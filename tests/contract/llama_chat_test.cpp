@@ -84,10 +84,9 @@ TEST_F(BuiltInChats, MasksAreThoseOfLlamasOwnSampler) {
           const bool end = std::find(all->ends().begin(), all->ends().end(), static_cast<Token>(t)) != all->ends().end();
           if (all->of(static_cast<Token>(t)).empty() && !end) continue;  // control tokens: by their names there, never here
           const bool here = logits[t] == 0.0f, there = data[t].logit == 0.0f;
-          // Parts of characters: llama.cpp lets through beginnings that nothing can complete.
-          if (here != there)
-            EXPECT_TRUE(!here && (all->of(static_cast<Token>(t)).back() & 0x80) != 0) << t << " at step " << step;
-          if (here && !end) may.push_back(static_cast<Token>(t));
+          // Of a part of a character llama.cpp looks at a range only: it takes some that nothing can complete, and leaves some that can be.
+          if (here != there) EXPECT_TRUE((all->of(static_cast<Token>(t)).back() & 0x80) != 0) << t << " at step " << step;
+          if (here && there && !end) may.push_back(static_cast<Token>(t));
           ++compared;
         }
         if (may.empty()) break;
@@ -140,12 +139,12 @@ TEST_F(BuiltInChats, TemplatesAreExecutedAndErrorsAreStatuses) {
   for (const char* bad : {"{% for m in %}", "{{ messages[0].content", "{{ raise_exception('no') }}", "{{ 1 / 0 | nothing }}"})
     EXPECT_EQ(ChatTemplate::make(model_, bad).status().code(), Code::kInvalid) << bad;
   auto strict = ChatTemplate::make(model_,
-                                   "{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('no system here') "
+                                   "{% for m in messages %}{% if m.role == 'critic' %}{{ raise_exception('no critics here') "
                                    "}}{% endif %}{{ m.content }}{% endfor %}");
   ASSERT_TRUE(strict.is_ok()) << strict.status().message();
-  const auto refused = (*strict)->apply({{"system", "a", {}, "", ""}, {"user", "b", {}, "", ""}}, true);
+  const auto refused = (*strict)->apply({{"critic", "a", {}, "", ""}, {"user", "b", {}, "", ""}}, true);
   EXPECT_EQ(refused.status().code(), Code::kInvalid);
-  EXPECT_NE(refused.status().message().find("no system here"), std::string::npos) << refused.status().message();
+  EXPECT_NE(refused.status().message().find("no critics here"), std::string::npos) << refused.status().message();
 }
 
 TEST_F(BuiltInChats, CallsOfToolsAreAskedForAndRead) {
@@ -176,7 +175,8 @@ TEST_F(BuiltInChats, CallsOfToolsAreAskedForAndRead) {
     const LlamaText text(model_);
     text::GrammarMatcher matcher(grammar.value(), pieces(), {prompt->triggers, prompt->required, prompt->read, {}});
     auto state = matcher.start();
-    for (const Token token : text.tokenize(call, false, false).value()) {
+    const std::vector<Token> tokens = text.tokenize(call, false, false).value();
+    for (const Token token : tokens) {
       EXPECT_TRUE(matcher.allows(state, token)) << text.piece(token);
       state = matcher.after(state, token);
     }
