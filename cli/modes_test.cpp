@@ -110,7 +110,7 @@ TEST(Modes, LevelsMayBeJoinedByCommas) {
   EXPECT_EQ(recal::level_names(v[2].settings.recal.levels, "+"), "ngram1+ngram2");
   EXPECT_EQ(v[3].settings.recal.levels, recal::parse_levels("all").value());
   EXPECT_EQ(v[4].label, "static");
-  EXPECT_EQ(parsed("drift")[0].settings.recal.levels, recal::kHiddenOnly);
+  EXPECT_EQ(parsed("drift")[0].settings.recal.levels, recal::RecalConfig::standard().levels);
 }
 
 TEST(Modes, BadListsNameThePiece) {

@@ -52,7 +52,7 @@ Status learn(Recalibrator& r, const std::vector<float>& hidden, const std::vecto
   Lookup found;
   Bias used;
   DRIFT_TRY(r.lookup(hidden, found));
-  r.bias(found, judging, used);
+  r.bias(found, draft, judging, used);
   DRIFT_TRY(r.observe(found, used, draft, target, judging));
   r.commit();
   return Status::ok();
@@ -408,7 +408,7 @@ Bias borrow_and_learn(Recalibrator& r, std::vector<Loan> loans, const std::vecto
 }
 
 // The hidden level alone, and below levels of n-grams.
-class Borrowed : public testing::TestWithParam<LevelSet> {
+class Borrowed : public ::testing::TestWithParam<LevelSet> {
  protected:
   static RecalConfig config() {
     RecalConfig c = small();
@@ -416,7 +416,8 @@ class Borrowed : public testing::TestWithParam<LevelSet> {
     return c;
   }
 };
-INSTANTIATE_TEST_SUITE_P(Levels, Borrowed, testing::Values(kHiddenOnly, LevelSet{Level::kHidden, Level::kNgram2, Level::kNgram3}),
+INSTANTIATE_TEST_SUITE_P(Levels, Borrowed,
+                         ::testing::Values(kHiddenOnly, LevelSet{Level::kHidden, Level::kNgram2, Level::kNgram3}),
                          [](const auto& level) { return level.param == kHiddenOnly ? "hidden" : "ngrams"; });
 
 TEST_P(Borrowed, ABankEarnsItsSayAndIsOnlyRead) {
