@@ -123,6 +123,7 @@ Result<Pair> load_pair(const PairOptions& options) {
   if (!made.is_ok()) return named("-m", made.status());
   pair.target = std::move(made).value();
   pair.text = std::make_unique<engine::LlamaText>(*pair.target);
+  if (auto chat = engine::ChatTemplate::make(pair.target->model(), ""); chat.is_ok()) pair.chat = std::move(chat).value();
   pair.context = pair.target->describe().context;
   for (std::size_t i = 0; i < files.size(); ++i) {
     config.loras = i == 0 ? options.loras_draft : std::vector<engine::LoraAdapter>{};
@@ -158,6 +159,13 @@ Result<recal::RecalConfig> complete(recal::RecalConfig config, const Pair& pair)
   config.bank.vocab = static_cast<std::uint32_t>(pair.vocab);
   DRIFT_TRY(config.validate());
   return config;
+}
+
+Result<std::string> frame_chat(const Pair& pair, const std::vector<engine::ChatMessage>& messages) {
+  if (!pair.chat) return pair.text->chat(messages, /*add_assistant=*/true);
+  std::vector<engine::ToolMessage> all;
+  for (const engine::ChatMessage& message : messages) all.push_back({message.role, message.content, {}, {}, {}});
+  return pair.chat->apply(all, /*add_assistant=*/true);
 }
 
 Status check_fits(const Pair& pair, std::size_t prompt_tokens, std::int64_t generate, const std::string& what) {

@@ -11,6 +11,7 @@
 #include "drift/bank/store.hpp"
 #include "drift/base/status.hpp"
 #include "drift/recal/recalibrator.hpp"
+#include "engines/llama/chat.hpp"
 #include "engines/llama/engine.hpp"
 #include "engines/llama/text.hpp"
 
@@ -41,12 +42,13 @@ struct PairOptions {
 
 struct Pair {
   std::unique_ptr<engine::LlamaEngine> target;
-  std::unique_ptr<engine::Engine> draft;    // may be null
-  engine::ModelInfo draft_info;             // the draft's, without its content hash
-  std::vector<Draft> more_drafts;           // [options.more_drafts]
-  std::unique_ptr<engine::LlamaText> text;  // the target's
-  std::size_t vocab = 0;                    // tokens all of them know
-  std::size_t context = 0;                  // tokens a sequence may hold in each
+  std::unique_ptr<engine::Engine> draft;             // may be null
+  engine::ModelInfo draft_info;                      // the draft's, without its content hash
+  std::vector<Draft> more_drafts;                    // [options.more_drafts]
+  std::unique_ptr<engine::LlamaText> text;           // the target's
+  std::shared_ptr<const engine::ChatTemplate> chat;  // the target's own, executed; null: there is none, or it cannot be
+  std::size_t vocab = 0;                             // tokens all of them know
+  std::size_t context = 0;                           // tokens a sequence may hold in each
   double load_s = 0;
 
   bank::Fingerprint fingerprint() const;  // reads the model files once; Requires: a draft
@@ -62,6 +64,10 @@ Result<engine::LoraAdapter> parse_lora(const std::string& flag, const std::strin
 
 // The method's settings completed with what only the pair knows (key width, vocabulary). Fails as RecalConfig::validate.
 Result<recal::RecalConfig> complete(recal::RecalConfig config, const Pair& pair);
+
+// Messages as one prompt that opens the answer: by the target's chat template, or where that cannot be executed by one that llama.cpp
+// takes it for. Tokenize it with parse_special. Fails with kInvalid, kUnsupported (no template).
+Result<std::string> frame_chat(const Pair& pair, const std::vector<engine::ChatMessage>& messages);
 
 // Whether a prompt and what is to be generated (-1: at least one token) fit the context. Fails with kLimit naming `what`.
 Status check_fits(const Pair& pair, std::size_t prompt_tokens, std::int64_t generate, const std::string& what);

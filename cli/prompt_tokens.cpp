@@ -11,7 +11,7 @@ Result<std::vector<Token>> prompt_tokens(const Prompt& prompt, const Pair& pair,
   const bool chat = prompt.kind == PromptKind::kInstruction;
   std::string text = prompt.text;
   if (chat) {
-    auto framed = pair.text->chat({{"user", prompt.text}}, /*add_assistant=*/true);
+    auto framed = frame_chat(pair, {{"user", prompt.text}});
     if (!framed.is_ok()) {
       return Status(framed.status().code(), fmt::format("prompt {} is an instruction: {}", prompt.id, framed.status().message()));
     }

@@ -40,7 +40,7 @@ constexpr const char* kExamples =
 Result<std::vector<Token>> frame(const Pair& pair, const RunOptions& options, const Messages& messages, bool chat) {
   std::string text = messages.back().content;
   if (chat) {
-    DRIFT_ASSIGN(text, pair.text->chat(messages, /*add_assistant=*/true));
+    DRIFT_ASSIGN(text, frame_chat(pair, messages));
   }
   DRIFT_ASSIGN(std::vector<Token> tokens, pair.text->tokenize(text, /*add_special=*/true, /*parse_special=*/chat));
   if (tokens.empty()) return Status(Code::kInvalid, "the prompt gives no tokens; it needs text");

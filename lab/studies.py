@@ -88,9 +88,9 @@ def made(options, names):
         begun = time.monotonic()
         corpus.commands = []
         context = Context(corpus, requests_of(options), options.grid, options)
-        study = importlib.import_module("study_" + name)
         say(f"study {name}")
         try:
+            study = importlib.import_module("study_" + name)
             found = study.tables(context)
         except (Skipped, ImportError) as error:
             skipped.append(f"study {name}: {error}")

@@ -14,7 +14,11 @@ bool Stepper::Impl::prompt_teaches(const SequenceConfig& config) const {
   return target_info.can.prompt_rows && draft_info.can.prompt_rows;
 }
 
-std::size_t first_lesson(std::size_t end) { return end - std::min(end, kPromptLesson); }
+// A multiple of a pass: who reads in passes of that size anyway reads the same tokens together, lessons or not, and gets the same bits.
+std::size_t first_lesson(std::size_t end) {
+  const std::size_t from = end - std::min(end, kPromptLesson);
+  return (from + kLessonChunk - 1) / kLessonChunk * kLessonChunk;
+}
 
 Status Stepper::Impl::prefill_teaching(Sequence& s, std::size_t max_tokens, bool& done) {
   const std::size_t end = s.prompt_ - 1;

@@ -162,7 +162,9 @@ ModelInfo LlamaEngine::describe() const {
   info.max_sequences = sequences_.size();
   info.weight_bytes = model_->weight_bytes();
   info.kv_bytes_per_token = model_->kv_bytes_per_token();
-  info.can = Capabilities{/*hidden=*/hidden_, /*trees=*/false, /*truncate=*/true, /*fork=*/true};
+  // One at a time, rows of a prompt would leave other keys and values there than reading it at once does.
+  info.can =
+      Capabilities{/*hidden=*/hidden_, /*trees=*/false, /*truncate=*/true, /*fork=*/true, /*prompt_rows=*/!one_row_at_a_time_};
   return info;
 }
 
