@@ -998,8 +998,18 @@ TEST(HttpInfo, EveryExampleOfTheDescriptionIsAnswered) {
       if (at != std::string::npos) real.replace(at, std::string(hole).size(), what);
     }
     if (methods.contains("post")) {
-      server.post(real, methods["post"]["requestBody"]["content"]["application/json"]["example"]);
-      ++posts;
+      const Json& content = methods["post"]["requestBody"]["content"]["application/json"];
+      std::vector<Json> bodies;
+      if (content.contains("example")) bodies.push_back(content["example"]);
+      for (const Json& one : content.value("examples", Json::object())) bodies.push_back(one["value"]);
+      EXPECT_FALSE(bodies.empty()) << path;
+      for (const Json& body : bodies) {
+        const auto got = server.client().Post(real, api::dump(body), "application/json");
+        ASSERT_TRUE(got) << path;
+        EXPECT_EQ(got->status, 200) << path << " " << api::dump(body) << ": " << got->body;
+        EXPECT_EQ(got->body.rfind("data: ", 0) == 0, body.value("stream", false)) << got->body;
+        ++posts;
+      }
     } else if (methods.contains("get") && path != "/metrics" && path.find("/export") == std::string::npos) {
       server.get(real);
       ++gets;
@@ -1007,7 +1017,7 @@ TEST(HttpInfo, EveryExampleOfTheDescriptionIsAnswered) {
       ++others;
     }
   }
-  EXPECT_GE(posts, 8);
+  EXPECT_GE(posts, 16);
   EXPECT_GE(gets, 9);
   EXPECT_EQ(others, 4);  // no JSON comes, or no example can stand in a text: metrics, a bank's file, deletion
 }

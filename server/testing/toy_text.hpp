@@ -66,6 +66,7 @@ class ToyText final : public TextModel {
     out.reader = std::make_shared<const Eights>(tools.tools.front().name);
     return out;
   }
+  Result<std::string> schema_grammar(const std::string& /*schema*/) const override { return std::string("root ::= \"{}\""); }
 
   bool chat_ = true;
 };
