@@ -167,6 +167,19 @@ void AnswerBody::add(Job::Event event) {
   } else {
     choice.ended = std::get<Ended>(std::move(event.what));
   }
+  if (!request_.reader || request_.tools.parallel || choice.enough) return;
+  // The text is read from its beginning: of a long one not at every step.
+  if (!choice.ended && choice.text.size() - choice.looked_bytes < choice.text.size() / 32) return;
+  choice.looked_bytes = choice.text.size();
+  ToolAnswer now = read(event.choice, /*complete=*/false);
+  keep_one(event.choice, now);
+}
+
+// Of several calls the first, where only one may come. Most templates' grammars see to that by themselves, but not all have one.
+void AnswerBody::keep_one(std::size_t index, ToolAnswer& answer) {
+  if (request_.tools.parallel || answer.calls.size() < 2) return;
+  choices_[index].enough = true;
+  answer.calls.resize(1);
 }
 
 Json AnswerBody::usage_json() const {
@@ -194,7 +207,8 @@ void AnswerBody::put_figures(Json& out) const {
 // An answer as text and calls. One that cannot be read as its template wants is all text.
 ToolAnswer AnswerBody::read(std::size_t index, bool complete) const {
   const Choice& choice = choices_[index];
-  const bool whole = complete && (choice.ended->finish == Finish::kEnd || choice.ended->finish == Finish::kStop);
+  const bool whole =
+      complete && !choice.enough && (choice.ended->finish == Finish::kEnd || choice.ended->finish == Finish::kStop);
   ToolAnswer out{choice.text, {}};
   if (request_.reader) {
     auto read = request_.reader->read(choice.text, whole);
@@ -214,7 +228,8 @@ Json AnswerBody::choice_json(std::size_t index) const {
   Json out = {{"index", index}};
   bool calls = false;
   if (request_.route == Route::kChat) {
-    const ToolAnswer read = this->read(index, true);
+    ToolAnswer read = this->read(index, true);
+    if (choice.enough && read.calls.size() > 1) read.calls.resize(1);
     calls = !read.calls.empty();
     out["message"] = {{"role", "assistant"}, {"content", calls && read.content.empty() ? Json(nullptr) : Json(read.content)}};
     if (calls) out["message"]["tool_calls"] = calls_json(read.calls);
@@ -224,7 +239,7 @@ Json AnswerBody::choice_json(std::size_t index) const {
   std::size_t offset = 0;
   out["logprobs"] = logprobs_json(choice.tokens, offset);
   const char* reason = finish_reason(choice.ended->finish);
-  out["finish_reason"] = calls && reason == std::string_view("stop") ? "tool_calls" : reason;
+  out["finish_reason"] = calls && (choice.enough || reason == std::string_view("stop")) ? "tool_calls" : reason;
   if (request_.origins) out["drift"] = origins_json(choice.tokens);
   return out;
 }
@@ -377,6 +392,7 @@ std::string AnswerStream::delta_chunk(std::size_t index, const Delta& delta) {
 // What text and calls have become since they were last told. Both only ever grow: what changes in between waits until it does.
 std::string AnswerStream::told(std::size_t index, bool complete) {
   ToolAnswer now = body_.read(index, complete);
+  body_.keep_one(index, now);
   ToolAnswer& before = told_[index];
   std::string out;
   const auto grown = [](const std::string& from, const std::string& to) {
@@ -415,8 +431,9 @@ std::string AnswerStream::end_chunk(std::size_t index) {
   std::string out;
   std::string reason = finish_reason(ended.finish);
   if (request_.reader) {
-    out = told(index, /*complete=*/true);
-    if (!told_[index].calls.empty() && reason == "stop") reason = "tool_calls";
+    if (!request_.tools.parallel) out = told(index, /*complete=*/false);  // what may follow a call must not spoil it
+    out += told(index, /*complete=*/true);
+    if (!told_[index].calls.empty() && (reason == "stop" || body_.enough(index))) reason = "tool_calls";
   }
   Json last = choice_chunk(index, request_.route == Route::kChat ? Json::object() : Json(""), nullptr, reason);
   if (!request_.include_usage) body_.put_figures(last);

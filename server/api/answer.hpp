@@ -40,6 +40,8 @@ class AnswerBody {
  public:
   AnswerBody(const GenerateRequest& request, Head head, std::size_t choices);
   void add(Job::Event event);
+  // Whether a second call has begun where one only may come: what follows does not count, the answer may end.
+  bool enough(std::size_t choice) const { return choices_[choice].enough; }
   // Requires: every choice has ended. /completion with several prompts gives a list.
   Json json() const;
 
@@ -49,8 +51,11 @@ class AnswerBody {
     std::string text;
     std::vector<TokenInfo> tokens;
     std::optional<Ended> ended;
+    bool enough = false;
+    std::size_t looked_bytes = 0;  // the length of the text when it was last looked at for that
   };
   ToolAnswer read(std::size_t index, bool complete) const;
+  void keep_one(std::size_t index, ToolAnswer& answer);
   Json choice_json(std::size_t index) const;
   Json logprobs_json(const std::vector<TokenInfo>& tokens, std::size_t& offset) const;
   Json llama_json(std::size_t index, const std::string& content, const std::vector<TokenInfo>& tokens) const;
@@ -69,6 +74,7 @@ class AnswerStream {
   // Everything to send before the first event.
   std::string begin() const;
   std::string event(Job::Event event);
+  bool enough(std::size_t choice) const { return body_.enough(choice); }
   // After the last event.
   std::string end() const;
 

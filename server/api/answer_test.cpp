@@ -310,6 +310,93 @@ TEST(Stream, TextIsEscapedOnOneLine) {
   EXPECT_EQ(Json::parse(chunk.substr(6))["choices"][0]["delta"]["content"], "a\nb\r\n\"\x01\xE2\x80\xA8");
 }
 
+// "talk <f(x)><g(y)>": calls between brackets; a complete text must close them.
+class Brackets final : public ToolReader {
+ public:
+  Result<ToolAnswer> read(const std::string& text, bool complete) const override {
+    ToolAnswer out;
+    std::size_t at = std::min(text.find('<'), text.size());
+    out.content = text.substr(0, at);
+    while (at < text.size()) {
+      const std::size_t open = text.find('(', at), end = text.find('>', at);
+      if (complete && end == std::string::npos) return Status(Code::kInvalid, "a call is not whole");
+      const std::size_t stop = std::min(end, text.size());
+      const std::string name = text.substr(at + 1, std::min(open, stop) - at - 1);
+      out.calls.push_back({"", name, open < stop ? text.substr(open, stop - open) : ""});
+      at = end == std::string::npos ? text.size() : end + 1;
+    }
+    return out;
+  }
+};
+
+GenerateRequest with_calls(bool parallel) {
+  GenerateRequest out = request(Route::kChat);
+  out.tools.tools = {{"f", "", "{}"}, {"g", "", "{}"}};
+  out.tools.parallel = parallel;
+  out.reader = std::make_shared<const Brackets>();
+  return out;
+}
+
+// What came of an answer in these pieces: content, "name(arguments)" of each call, finish_reason; and after which piece it was enough.
+struct Seen {
+  std::string content, calls, reason;
+  std::size_t enough = 99;
+  friend bool operator==(const Seen&, const Seen&) = default;
+};
+
+Seen whole(const GenerateRequest& r, const std::vector<std::string>& pieces, Finish finish) {
+  Seen out;
+  AnswerBody body(r, head(), 1);
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    body.add({0, words(pieces[i])});
+    if (body.enough(0)) out.enough = std::min(out.enough, i);
+  }
+  body.add({0, ended(finish)});
+  const Json choice = body.json()["choices"][0];
+  if (choice["message"]["content"].is_string()) out.content = choice["message"]["content"];
+  for (const Json& call : choice["message"].value("tool_calls", Json::array()))
+    out.calls += call["function"]["name"].get<std::string>() + call["function"]["arguments"].get<std::string>();
+  out.reason = choice["finish_reason"];
+  return out;
+}
+
+Seen streamed(const GenerateRequest& r, const std::vector<std::string>& pieces, Finish finish) {
+  Seen out;
+  AnswerStream stream(r, head(), 1);
+  std::string all = stream.begin();
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    all += stream.event({0, words(pieces[i])});
+    if (stream.enough(0)) out.enough = std::min(out.enough, i);
+  }
+  all += stream.event({0, ended(finish)}) + stream.end();
+  for (const Json& event : events(all)) {
+    const Json& choice = event["choices"][0];
+    out.content += choice["delta"].value("content", "");
+    for (const Json& call : choice["delta"].value("tool_calls", Json::array()))
+      out.calls += call["function"].value("name", "") + call["function"]["arguments"].get<std::string>();
+    if (choice["finish_reason"].is_string()) out.reason = choice["finish_reason"];
+  }
+  return out;
+}
+
+TEST(Calls, TheFirstIsTheOnlyOneUnlessSeveralMayCome) {
+  const std::vector<std::string> pieces = {"So: ", "<f(1", ")>", "<g", "(2)>", "<f(3)>"};
+  for (const auto& see : {whole, streamed}) {
+    EXPECT_EQ(see(with_calls(true), pieces, Finish::kEnd), (Seen{"So: ", "f(1)g(2)f(3)", "tool_calls", 99}));
+    EXPECT_EQ(see(with_calls(false), pieces, Finish::kEnd), (Seen{"So: ", "f(1)", "tool_calls", 3}));
+    EXPECT_EQ(see(with_calls(false), {"<f(1)>"}, Finish::kEnd), (Seen{"", "f(1)", "tool_calls", 99}));
+  }
+}
+
+TEST(Calls, WhatFollowsTheFirstDoesNotSpoilIt) {
+  for (const auto& see : {whole, streamed}) {
+    // As it ends when it is cut: in the middle of the second.
+    EXPECT_EQ(see(with_calls(false), {"<f(1)>", "<g(2"}, Finish::kStop), (Seen{"", "f(1)", "tool_calls", 1}));
+    EXPECT_EQ(see(with_calls(false), {"<f(1)>", "<g(2"}, Finish::kLength), (Seen{"", "f(1)", "tool_calls", 1}));
+    EXPECT_EQ(see(with_calls(false), {"<f(1"}, Finish::kLength), (Seen{"", "f(1", "length", 99}));
+  }
+}
+
 TEST(Problems, HaveTheShapeClientsRead) {
   const Json json = body_of(bad_field("top_p", "top_p is bad"));
   EXPECT_EQ(json["error"]["message"], "top_p is bad");

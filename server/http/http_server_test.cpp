@@ -155,6 +155,33 @@ TEST(Http, AChatIsFramedByTheTemplate) {
   EXPECT_EQ(server.post("/apply-template", chat("hi"))["prompt"], "user: hi\nassistant: ");
 }
 
+// The toy's answers are calls of eight bytes each, without end.
+TEST(Http, AnAnswerEndsWhereASecondCallBegins) {
+  Options options;
+  options.step_pause = milliseconds(5);
+  Server server(options);
+  Json body = chat("hi");
+  body["tools"] = Json::array({{{"type", "function"}, {"function", {{"name", "f"}}}}});
+  body["max_tokens"] = 400;
+  body["drift"] = {{"mode", "off"}};
+  const std::string first = alone(ask("user: hi\nassistant: ", 8));
+  const Json whole = server.post("/v1/chat/completions", body);
+  const Json& choice = whole["choices"][0];
+  ASSERT_EQ(choice["message"]["tool_calls"].size(), 1u);
+  EXPECT_EQ(choice["message"]["tool_calls"][0]["function"]["arguments"], first);
+  EXPECT_EQ(choice["finish_reason"], "tool_calls");
+  EXPECT_LT(whole["usage"]["completion_tokens"], 200) << "it was not ended, only cut";
+  body["stream"] = true;
+  body["stream_options"] = {{"include_usage", true}};
+  const auto got = server.client().Post("/v1/chat/completions", api::dump(body), "application/json");
+  ASSERT_TRUE(got);
+  const std::size_t usage = got->body.find("\"completion_tokens\":");
+  ASSERT_NE(usage, std::string::npos) << got->body;
+  EXPECT_LT(std::stoi(got->body.substr(usage + 20)), 200);
+  EXPECT_NE(got->body.find("\"finish_reason\":\"tool_calls\""), std::string::npos);
+  EXPECT_EQ(got->body.find("{\"index\":1"), std::string::npos) << "a second call";
+}
+
 TEST(Http, SeedsAndSeveralAnswers) {
   Server server;
   const Json body = {{"prompt", Json::array({"one", "two"})}, {"n", 2}, {"temperature", 1.0}, {"seed", 7}, {"max_tokens", 12}};
@@ -971,8 +998,18 @@ TEST(HttpInfo, EveryExampleOfTheDescriptionIsAnswered) {
       if (at != std::string::npos) real.replace(at, std::string(hole).size(), what);
     }
     if (methods.contains("post")) {
-      server.post(real, methods["post"]["requestBody"]["content"]["application/json"]["example"]);
-      ++posts;
+      const Json& content = methods["post"]["requestBody"]["content"]["application/json"];
+      std::vector<Json> bodies;
+      if (content.contains("example")) bodies.push_back(content["example"]);
+      for (const Json& one : content.value("examples", Json::object())) bodies.push_back(one["value"]);
+      EXPECT_FALSE(bodies.empty()) << path;
+      for (const Json& body : bodies) {
+        const auto got = server.client().Post(real, api::dump(body), "application/json");
+        ASSERT_TRUE(got) << path;
+        EXPECT_EQ(got->status, 200) << path << " " << api::dump(body) << ": " << got->body;
+        EXPECT_EQ(got->body.rfind("data: ", 0) == 0, body.value("stream", false)) << got->body;
+        ++posts;
+      }
     } else if (methods.contains("get") && path != "/metrics" && path.find("/export") == std::string::npos) {
       server.get(real);
       ++gets;
@@ -980,7 +1017,7 @@ TEST(HttpInfo, EveryExampleOfTheDescriptionIsAnswered) {
       ++others;
     }
   }
-  EXPECT_GE(posts, 8);
+  EXPECT_GE(posts, 16);
   EXPECT_GE(gets, 9);
   EXPECT_EQ(others, 4);  // no JSON comes, or no example can stand in a text: metrics, a bank's file, deletion
 }

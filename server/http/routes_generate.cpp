@@ -100,12 +100,24 @@ void answer_whole(Generation& g, const HttpRequest& request, HttpResponse& respo
     }
     Job::Event event;
     switch (g.next(event)) {
-      case Job::Got::kEvent: body.add(std::move(event)); break;
+      case Job::Got::kEvent: {
+        const std::size_t choice = event.choice;
+        body.add(std::move(event));
+        if (body.enough(choice)) g.job->finish(choice);
+        break;
+      }
       case Job::Got::kDone: return send(response, body.json());
       case Job::Got::kFailed: return send(response, problem_of_failure(*g.job));
       case Job::Got::kNothing: break;
     }
   }
+}
+
+std::string stream_event(Generation& g, Job::Event event) {
+  const std::size_t choice = event.choice;
+  std::string out = g.stream->event(std::move(event));
+  if (g.stream->enough(choice)) g.job->finish(choice);
+  return out;
 }
 
 bool stream_next(Generation& g, httplib::DataSink& sink) {
@@ -118,7 +130,7 @@ bool stream_next(Generation& g, httplib::DataSink& sink) {
   if (!g.ahead.empty()) return write(std::exchange(g.ahead, {}));
   Job::Event event;
   switch (g.next(event)) {
-    case Job::Got::kEvent: return write(g.stream->event(std::move(event)));
+    case Job::Got::kEvent: return write(stream_event(g, std::move(event)));
     case Job::Got::kDone:
       if (!write(g.stream->end())) return false;
       sink.done();
@@ -157,7 +169,7 @@ void answer_stream(const std::shared_ptr<Generation>& g, const HttpRequest& requ
     Job::Event event;
     switch (g->next(event)) {
       case Job::Got::kEvent:
-        g->ahead = g->stream->begin() + g->stream->event(std::move(event));
+        g->ahead = g->stream->begin() + stream_event(*g, std::move(event));
         first = true;
         break;
       case Job::Got::kFailed: return send(response, problem_of_failure(*g->job));

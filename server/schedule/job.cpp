@@ -19,7 +19,10 @@ std::size_t bytes_of(const Job::Event& event) {
 }  // namespace
 
 Job::Job(std::vector<GenerationConfig> choices, std::size_t unread_bytes_max)
-    : configs_(std::move(choices)), unread_bytes_max_(unread_bytes_max), arrived_(std::chrono::steady_clock::now()) {
+    : configs_(std::move(choices)),
+      unread_bytes_max_(unread_bytes_max),
+      arrived_(std::chrono::steady_clock::now()),
+      finished_(configs_.size()) {
   DRIFT_CHECK(!configs_.empty(), "a job has something to do");
 }
 
@@ -49,6 +52,16 @@ void Job::cancel() {
 bool Job::cancelled() const {
   const std::lock_guard lock(mutex_);
   return cancelled_;
+}
+
+void Job::finish(std::size_t choice) {
+  const std::lock_guard lock(mutex_);
+  finished_[choice] = true;
+}
+
+bool Job::finished(std::size_t choice) const {
+  const std::lock_guard lock(mutex_);
+  return finished_[choice];
 }
 
 void Job::push(std::size_t choice, Delta delta) {

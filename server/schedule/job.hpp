@@ -49,9 +49,13 @@ class Job {
   Status failure() const;
   // Nobody waits for the answer any more: the decode thread drops what is left of it before its next step.
   void cancel();
+  // The reader has all it wants of this choice: the decode thread ends it, as a stop string would, before its next step. Text and tokens
+  // decided until then still come. Without effect on one that has ended or not begun.
+  void finish(std::size_t choice);
 
   // ---- the writer ----
   bool cancelled() const;
+  bool finished(std::size_t choice) const;
   void push(std::size_t choice, Delta delta);
   void end(std::size_t choice, Ended ended);
   // The first failure is the job's; every choice is cancelled with it.
@@ -68,6 +72,7 @@ class Job {
   std::size_t unread_bytes_ = 0;
   std::size_t ended_ = 0;
   bool cancelled_ = false;
+  std::vector<bool> finished_;  // choices that the reader has enough of
   std::optional<Status> failure_;
 };
 

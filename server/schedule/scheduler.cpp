@@ -252,6 +252,7 @@ void Scheduler::end_all(const Status& why) {
 bool Scheduler::tick() {
   const bool asked = run_tasks();
   drop_cancelled();
+  end_finished();
   admit();
   const bool fed = prefill_one();
   const bool stepped = step_all();
@@ -279,6 +280,17 @@ void Scheduler::drop_cancelled() {
   }
   for (const auto& slot : slots_) {
     if (!slot->is_free() && slot->job->cancelled()) drop_answer(*slot, why);
+  }
+}
+
+// Answers of which the reader has enough.
+void Scheduler::end_finished() {
+  for (const auto& slot : slots_) {
+    if (slot->is_free() || slot->phase != Phase::kDecode || !slot->job->finished(slot->choice)) continue;
+    Delta rest;
+    slot->text.finish(rest);
+    if (!rest.empty()) slot->job->push(slot->choice, std::move(rest));
+    end_answer(*slot, Finish::kStop);
   }
 }
 

@@ -104,6 +104,7 @@ class Scheduler {
 
   bool run_tasks();
   void drop_cancelled();
+  void end_finished();
   void admit();
   bool prefill_one();
   bool step_all();

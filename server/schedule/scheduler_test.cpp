@@ -431,6 +431,28 @@ void cancel_in(bool in_draft) {
   EXPECT_TRUE(answer.failure);
 }
 
+TEST(SchedulerFinish, EndsOneAnswerAndLeavesTheOthers) {
+  Rig rig(slots(2));
+  GenerationConfig asked = ask("enough", 60);
+  asked.mode = Mode::kStatic;
+  const auto job = std::make_shared<Job>(std::vector<GenerationConfig>{asked, asked});
+  ASSERT_TRUE(rig.scheduler.submit(job).is_ok());
+  for (int i = 0; i < 6; ++i) rig.scheduler.tick();
+  ASSERT_EQ(rig.scheduler.state().slots[0].phase, Phase::kDecode);
+  job->finish(0);
+  rig.scheduler.tick();
+  EXPECT_EQ(rig.scheduler.state().slots[0].phase, Phase::kIdle);
+  rig.run_all();
+  const std::vector<Answer> answers = fetch(*job);
+  ASSERT_TRUE(answers[0].ended && answers[1].ended);
+  const std::string full = alone(asked);
+  EXPECT_EQ(answers[0].ended->finish, Finish::kStop);
+  EXPECT_FALSE(answers[0].text.empty());
+  EXPECT_LT(answers[0].text.size(), full.size());
+  EXPECT_EQ(full.rfind(answers[0].text, 0), 0u) << answers[0].text;
+  EXPECT_EQ(answers[1].text, full);
+}
+
 TEST(SchedulerCancel, WhileItDrafts) { cancel_in(true); }
 TEST(SchedulerCancel, WhileItIsVerified) { cancel_in(false); }
 

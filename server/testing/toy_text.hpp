@@ -47,6 +47,26 @@ class ToyText final : public TextModel {
     return out;
   }
   std::size_t vocab() const override { return kToyVocab; }
+  // Whatever is answered is calls, eight bytes each.
+  Result<ToolPrompt> chat_with_tools(const std::vector<Message>& messages, const ToolRequest& tools) const override {
+    class Eights final : public ToolReader {
+     public:
+      explicit Eights(std::string name) : name_(std::move(name)) {}
+      Result<ToolAnswer> read(const std::string& text, bool /*complete*/) const override {
+        ToolAnswer out;
+        for (std::size_t at = 0; at < text.size(); at += 8) out.calls.push_back({"", name_, text.substr(at, 8)});
+        return out;
+      }
+
+     private:
+      std::string name_;
+    };
+    ToolPrompt out;
+    DRIFT_ASSIGN(out.prompt, chat(messages, true));
+    out.reader = std::make_shared<const Eights>(tools.tools.front().name);
+    return out;
+  }
+  Result<std::string> schema_grammar(const std::string& /*schema*/) const override { return std::string("root ::= \"{}\""); }
 
   bool chat_ = true;
 };
