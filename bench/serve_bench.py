@@ -167,11 +167,13 @@ def main():
         servers.append(drift)
         runs += [(f"drift {mode}", drift, {"drift": {"mode": mode}}) for mode in modes]
         if options.llama:
-            plain = Server("llama-server", [options.llama, *common, "--port", str(options.port + 1)], options.port + 1)
+            # Its cache of prompts in RAM (8 GiB) would copy slots' states between answers; nothing here can hit it.
+            no_cache = ["--cache-ram", "0"]
+            plain = Server("llama-server", [options.llama, *common, *no_cache, "--port", str(options.port + 1)], options.port + 1)
             servers.append(plain)
             runs.append(("llama-server plain", plain, {}))
             if options.draft:
-                drafting = Server("llama-server", [options.llama, *common, *draft, "--spec-type", "draft-simple", "--spec-draft-n-max",
+                drafting = Server("llama-server", [options.llama, *common, *no_cache, *draft, "--spec-type", "draft-simple", "--spec-draft-n-max",
                                                    str(options.n_max), "--port", str(options.port + 2)], options.port + 2)
                 servers.append(drafting)
                 runs.append(("llama-server draft-simple", drafting, {}))
