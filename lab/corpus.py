@@ -13,9 +13,7 @@ import hashlib
 import json
 import os
 import shlex
-import signal
 import sqlite3
-import subprocess
 import sys
 import time
 
@@ -116,28 +114,6 @@ def planned(options, data):
     return out, notes
 
 
-def record(recording, head, log_every=30):
-    """The exit code of drift; its lines of progress are passed on now and then."""
-    environment = dict(os.environ)
-    if "-t" in recording.command and recording.command[recording.command.index("-t") + 1] == "1":
-        environment["OMP_THREAD_LIMIT"] = "1"
-    shown = time.monotonic()
-    with open(recording.path + ".log", "wb") as log:
-        process = subprocess.Popen(recording.command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.PIPE, env=environment)
-        try:
-            for line in process.stderr:
-                log.write(line)
-                if b" prompts" in line and time.monotonic() - shown > log_every:
-                    shown = time.monotonic()
-                    say(f"{head}: {line.decode(errors='replace').strip().removeprefix('drift: ')}")
-            return process.wait()
-        except KeyboardInterrupt as stop:
-            if isinstance(stop, runs.Terminated):
-                process.terminate()
-            process.wait()
-            return 130
-
-
 def make(recordings):
     begun, done, total = time.monotonic(), 0, sum(r.requests for r in recordings if not r.done)
     for number, recording in enumerate(recordings, 1):
@@ -147,7 +123,7 @@ def make(recordings):
             continue
         left = f", {ago((time.monotonic() - begun) * (total - done) / done)} left for all" if done else ""
         say(f"{head}: {recording.requests} requests{left}")
-        code = record(recording, head)
+        code = runs.follow(recording.command, recording.path + ".log", head, "prompts", log_every=30)
         if code == 130:
             raise runs.Interrupted
         if code != 0:
@@ -206,10 +182,7 @@ def arguments(words=None):
 
 def main():
     options = arguments()
-
-    def terminate(number, frame):
-        raise runs.Terminated
-    signal.signal(signal.SIGTERM, terminate)
+    runs.hear_sigterm()
     try:
         for needed in (options.program, options.target, options.draft, *([options.check] if options.check else [])):
             if not os.path.isfile(needed):

@@ -10,7 +10,6 @@ explains; 130 interrupted.
 """
 import argparse
 import os
-import signal
 import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -69,10 +68,7 @@ def planned(lab, only):
 
 def main():
     options = arguments()
-
-    def terminate(number, frame):
-        raise runs.Terminated
-    signal.signal(signal.SIGTERM, terminate)
+    runs.hear_sigterm()
     try:
         os.makedirs(options.out, exist_ok=True)
         data = options.data

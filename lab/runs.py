@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import shlex
+import signal
 import subprocess
 import sys
 import time
@@ -151,7 +152,7 @@ def run_all(jobs, log_every=15):
             left = f", {ago((time.monotonic() - begun) * (total - done_weight) / done_weight)} left for all"
         say(f"{head}: {job.requests} requests x {len(job.run.methods)} methods{left}")
         start = time.monotonic()
-        code = _run(job, head, log_every)
+        code = follow(job.command, job.path + ".log", head, "runs", log_every)
         if code == 130:
             raise Interrupted
         if code not in (0, 3):
@@ -166,23 +167,31 @@ def run_all(jobs, log_every=15):
     return odd
 
 
-def _run(job, head, log_every):
-    """Its output goes to the log; of its lines of progress one now and then is passed on."""
+def hear_sigterm():
+    """Makes SIGTERM a Terminated. Call first thing in main()."""
+    def terminate(number, frame):
+        raise Terminated
+    signal.signal(signal.SIGTERM, terminate)
+
+
+def follow(command, log_path, head, counted, log_every):
+    """Runs drift; its exit code. Its output goes to the log; of its lines of progress, which count `counted`, one now and then is passed on."""
     environment = dict(os.environ)
-    if "-t" in job.command and job.command[job.command.index("-t") + 1] == "1":
+    if "-t" in command and command[command.index("-t") + 1] == "1":
         environment["OMP_THREAD_LIMIT"] = "1"  # beside other load, threads of a small model wait for each other longer than they compute
+    progress = f" {counted}".encode()
     shown = time.monotonic()
-    with open(job.path + ".log", "wb") as log:
-        process = subprocess.Popen(job.command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.PIPE, env=environment)
+    with open(log_path, "wb") as log:
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.PIPE, env=environment)
         try:
             for line in process.stderr:
                 log.write(line)
-                if b" runs" in line and time.monotonic() - shown > log_every:
+                if progress in line and time.monotonic() - shown > log_every:
                     shown = time.monotonic()
                     say(f"{head}: {line.decode(errors='replace').strip().removeprefix('drift: ')}")
             return process.wait()
-        except KeyboardInterrupt as signal:
-            if isinstance(signal, Terminated):
+        except KeyboardInterrupt as stop:
+            if isinstance(stop, Terminated):
                 process.terminate()
             process.wait()  # it writes what it has
             return 130

@@ -10,7 +10,6 @@ import argparse
 import dataclasses
 import importlib
 import os
-import signal
 import sys
 import time
 
@@ -107,10 +106,7 @@ def made(options, names):
 
 def main():
     options = arguments()
-
-    def terminate(number, frame):
-        raise runs.Terminated
-    signal.signal(signal.SIGTERM, terminate)
+    runs.hear_sigterm()
     try:
         unknown = set(options.only) - set(STUDIES)
         if unknown:

@@ -13,14 +13,27 @@ namespace {
 
 constexpr float kSigma = 0.1f;
 
-std::unique_ptr<bank::Bank> make_bank(std::uint32_t dim, bank::KeyType type = bank::KeyType::kF32) {
+bank::BankConfig bank_config(std::uint32_t dim) {
   bank::BankConfig config;
   config.capacity = 64;
   config.key_dim = dim;
   config.support = 2;
   config.vocab = 10;
-  config.key_type = type;
   config.tau = 0.9999f;
+  return config;
+}
+
+RecalConfig recal_config(WeightRule rule) {
+  RecalConfig config;
+  config.bank = bank_config(2);
+  config.gain = GainRule::kFixed;
+  config.weights = rule;
+  return config;
+}
+
+std::unique_ptr<bank::Bank> make_bank(std::uint32_t dim, bank::KeyType type = bank::KeyType::kF32) {
+  bank::BankConfig config = bank_config(dim);
+  config.key_type = type;
   auto made = bank::Bank::create(config);
   EXPECT_TRUE(made.is_ok());
   return std::move(made).value();
@@ -118,15 +131,7 @@ TEST(Kriging, KeysThatAllButCoincideStayFinite) {
 // over the same neighbours lags.
 TEST(Kriging, FollowsASlopeThatAMeanFlattens) {
   const auto error_of = [](WeightRule rule) {
-    RecalConfig config;
-    config.bank.capacity = 64;
-    config.bank.key_dim = 2;
-    config.bank.support = 2;
-    config.bank.vocab = 10;
-    config.bank.tau = 0.9999f;
-    config.gain = GainRule::kFixed;
-    config.weights = rule;
-    auto made = Recalibrator::create(config);
+    auto made = Recalibrator::create(recal_config(rule));
     EXPECT_TRUE(made.is_ok());
     Recalibrator& r = **made;
     for (double x = 0.0; x < 0.61; x += 0.1) {
@@ -151,15 +156,8 @@ TEST(Kriging, FollowsASlopeThatAMeanFlattens) {
 }
 
 TEST(Kriging, ABiasStaysWithinTheClip) {
-  RecalConfig config;
-  config.bank.capacity = 64;
-  config.bank.key_dim = 2;
-  config.bank.support = 2;
-  config.bank.vocab = 10;
-  config.bank.tau = 0.9999f;
+  RecalConfig config = recal_config(WeightRule::kKriged);
   config.clip = 5.0f;
-  config.gain = GainRule::kFixed;
-  config.weights = WeightRule::kKriged;
   auto made = Recalibrator::create(config);
   ASSERT_TRUE(made.is_ok());
   for (int i = 0; i < 8; ++i) {

@@ -2,10 +2,13 @@
 // pair. Missing files skip a test aloud.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "engines/llama/engine.hpp"
 
@@ -48,6 +51,19 @@ inline std::shared_ptr<LlamaModel> shared_model(const std::string& file) {
     loaded = std::move(model).value();
   }
   return loaded;
+}
+
+// An engine of its own on one thread; null, with a failure, if it cannot be loaded. Requires: the file is there.
+inline std::unique_ptr<LlamaEngine> load_engine(const std::string& file, bool hidden, int context, int sequences = 1) {
+  LlamaConfig config;
+  config.model = model_path(file);
+  config.context = context;
+  config.max_sequences = sequences;
+  config.threads = 1;
+  config.hidden = hidden;
+  auto engine = LlamaEngine::load(config);
+  EXPECT_TRUE(engine.is_ok()) << engine.status().message();
+  return engine.is_ok() ? std::move(engine).value() : nullptr;
 }
 
 }  // namespace drift::engine

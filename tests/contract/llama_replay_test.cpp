@@ -11,25 +11,14 @@
 namespace drift::engine {
 namespace {
 
-std::unique_ptr<LlamaEngine> load(const char* file, bool hidden) {
-  LlamaConfig config;
-  config.model = model_path(file);
-  config.context = 128;
-  config.threads = 1;
-  config.hidden = hidden;
-  auto engine = LlamaEngine::load(config);
-  EXPECT_TRUE(engine.is_ok()) << engine.status().message();
-  return engine.is_ok() ? std::move(engine).value() : nullptr;
-}
-
 class BuiltInReplay : public ::testing::Test {
  protected:
   void SetUp() override {
     for (const char* file : {kBuiltInTarget, kBuiltInDraft}) {
       if (model_path(file).empty()) GTEST_SKIP() << "SKIPPED ALOUD: " << missing_model(file);
     }
-    target_ = load(kBuiltInTarget, false);
-    draft_ = load(kBuiltInDraft, true);
+    target_ = load_engine(kBuiltInTarget, false, 128);
+    draft_ = load_engine(kBuiltInDraft, true, 128);
     ASSERT_TRUE(target_ && draft_);
     const LlamaText text(*target_);
     std::uint64_t name = 1;

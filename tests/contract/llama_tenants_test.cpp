@@ -193,23 +193,12 @@ class BuiltInTenants : public ::testing::Test {
     for (const char* file : {kBuiltInTarget, kBuiltInDraft}) {
       if (model_path(file).empty()) GTEST_SKIP() << "SKIPPED ALOUD: " << missing_model(file);
     }
-    target_ = load(kBuiltInTarget, false);
-    draft_ = load(kBuiltInDraft, true);
+    target_ = load_engine(kBuiltInTarget, false, static_cast<int>(kContext), kSlots);
+    draft_ = load_engine(kBuiltInDraft, true, static_cast<int>(kContext), kSlots);
     ASSERT_TRUE(target_ && draft_);
     text_ = std::make_unique<PairText>(*target_);
     for (const char* prompt : {"The court held that the", "def add(a, b):\n    return", "The patient was given"})
       prompts_.push_back(text_->tokenize(prompt, true, false).value());
-  }
-  static std::unique_ptr<LlamaEngine> load(const char* file, bool hidden) {
-    LlamaConfig config;
-    config.model = model_path(file);
-    config.context = static_cast<int>(kContext);
-    config.max_sequences = kSlots;
-    config.threads = 1;
-    config.hidden = hidden;
-    auto engine = LlamaEngine::load(config);
-    EXPECT_TRUE(engine.is_ok()) << engine.status().message();
-    return engine.is_ok() ? std::move(engine).value() : nullptr;
   }
   server::BankSource source() const {
     recal::RecalConfig config;
